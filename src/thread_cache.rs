@@ -88,6 +88,27 @@ struct Ended {
     waiting: AtomicBool,
 }
 
+/// What becomes of a block that a thread frees, after a look at its place.
+pub(crate) enum TryKeep {
+    /// It is kept.
+    Kept,
+    /// It is not, before something is prepared.
+    Unprepared,
+    /// No block there is of a kind that threads keep.
+    Unkeepable,
+}
+
+/// What a cache lacks for a request.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Lacks {
+    /// Blocks that serve it, also if the open batch had a fence, or that is not worth one.
+    Blocks,
+    /// A fence for its open batch, which is worth one.
+    Fence,
+    /// Room for the block that it has.
+    Room,
+}
+
 impl CacheHub {
     pub(crate) fn new(map: Arc<PageMap>, arena: ArenaId) -> CacheHub {
         CacheHub {
@@ -119,21 +140,29 @@ impl CacheHub {
     }
 
     /// Hands out a kept block after another look at which epochs have ended, and with
-    /// common room where the cache lacks it. This and what follows waits for who has the
-    /// cache for a moment.
+    /// common room where the cache lacks it; or what is missing. This and what follows waits
+    /// for who has the cache for a moment.
     pub(crate) fn take_refreshed(
         &self,
         own: OwnCache,
         request: Bytes,
         library: LibraryId,
-    ) -> Option<Address> {
-        let mut kept = own.hold_now()?;
+    ) -> Result<Address, Lacks> {
+        let mut kept = own.hold_now().ok_or(Lacks::Blocks)?;
         kept.refresh(self.ended());
-        let taken = kept.take_near(request, library);
-        if taken.is_some() || !kept.has(request) || !kept.take_common(&self.common) {
-            return taken;
+        if let Some(address) = kept.take_near(request, library) {
+            return Ok(address);
         }
-        kept.take_near(request, library)
+        if kept.lacks(request).is_none() {
+            return Err(match kept.is_worth_an_early_fence() {
+                true => Lacks::Fence,
+                false => Lacks::Blocks,
+            });
+        }
+        if !kept.take_common(&self.common) {
+            return Err(Lacks::Room);
+        }
+        kept.take_near(request, library).ok_or(Lacks::Room)
     }
 
     /// Leaves room of the thread's cache to others, if there are any, where it has far more
@@ -148,11 +177,13 @@ impl CacheHub {
     }
 
     /// Keeps the live block that starts at an address, of which no place was looked at
-    /// lately, if it can be kept and there is a place for it; false where the cache does
-    /// not.
-    pub(crate) fn keep_looked(&self, mut kept: Held, address: Address) -> bool {
-        let slot = kept.look(&self.map, address);
-        slot.and_then(|slot| kept.put(slot, address)).is_some()
+    /// lately, if it can be kept and there is a place for it.
+    pub(crate) fn keep_looked(&self, mut kept: Held, address: Address) -> TryKeep {
+        let Some(slot) = kept.look(&self.map, address) else {
+            return TryKeep::Unkeepable;
+        };
+        kept.put(slot, address)
+            .map_or(TryKeep::Unprepared, |()| TryKeep::Kept)
     }
 
     /// The same after making that place.

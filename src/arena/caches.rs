@@ -16,7 +16,7 @@ use crate::heap::banks::Bank;
 use crate::library::LibraryId;
 use crate::strategy::packing::is_roomy;
 use crate::strategy::{Rounder, Strategy};
-use crate::thread_cache::{Held, Kept, LEAST_CACHE, MOST_KEPT, OwnCache, Waits};
+use crate::thread_cache::{Held, Kept, LEAST_CACHE, Lacks, MOST_KEPT, OwnCache, TryKeep, Waits};
 
 /// Why threads keep nothing, by the options; none where they may.
 pub(super) fn why_not(config: &Config, kind: Kind, strategy: &Strategy) -> Option<&'static str> {
@@ -128,17 +128,14 @@ impl<D: Driver> Arena<D> {
     #[inline(never)]
     pub(super) fn take_counted(&self, request: Bytes, library: LibraryId) -> Option<Address> {
         let own = self.own_cache()?;
-        if let Some(address) = self.hub.take_refreshed(own, request, library) {
-            return Some(address);
-        }
-        let asked = |kept: &mut Kept| (kept.has(request), kept.is_worth_an_early_fence());
-        match self.hub.asked(own, asked)? {
-            (true, _) => self.state.lock().take_kept(own, request, library),
-            (false, true) => {
+        match self.hub.take_refreshed(own, request, library) {
+            Ok(address) => Some(address),
+            Err(Lacks::Room) => self.state.lock().take_kept(own, request, library),
+            Err(Lacks::Fence) => {
                 self.counted(|| self.seal(own));
                 None
             }
-            (false, false) => None,
+            Err(Lacks::Blocks) => None,
         }
     }
 
@@ -163,7 +160,7 @@ impl<D: Driver> Arena<D> {
     pub fn free_kept(&self, address: Address) -> bool {
         match self.keep(address) {
             Ok(()) => true,
-            Err(Some(kept)) => self.keep_looked(address, kept),
+            Err(Some(kept)) => matches!(self.keep_looked(address, kept), TryKeep::Kept),
             Err(None) => false,
         }
     }
@@ -182,7 +179,7 @@ impl<D: Driver> Arena<D> {
 
     /// Frees it in that cache, after a look at its place.
     #[inline(never)]
-    pub(super) fn keep_looked(&self, address: Address, kept: Held) -> bool {
+    pub(super) fn keep_looked(&self, address: Address, kept: Held) -> TryKeep {
         self.hub.keep_looked(kept, address)
     }
 

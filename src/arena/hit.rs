@@ -23,7 +23,7 @@ use crate::library::LibraryId;
 use crate::stats::Origin;
 use crate::strategy::packing::Packing;
 use crate::strategy::{Pool, Route};
-use crate::thread_cache::{Held, MOST_KEPT, OwnCache};
+use crate::thread_cache::{Held, MOST_KEPT, OwnCache, TryKeep};
 
 /// A request on its way through the arena.
 #[derive(Copy, Clone)]
@@ -240,10 +240,11 @@ impl<D: Driver> Arena<D> {
     /// The same to a cache that looks for its place, or to what the lock guards.
     #[inline(never)]
     fn free_looked(&self, address: Address, kept: Held) -> Result<(), FreeError> {
-        if self.keep_looked(address, kept) {
-            return Ok(());
+        match self.keep_looked(address, kept) {
+            TryKeep::Kept => Ok(()),
+            TryKeep::Unprepared => self.free_in_state(address),
+            TryKeep::Unkeepable => self.free_unkept(address),
         }
-        self.free_in_state(address)
     }
 
     /// The same to what the lock guards.
@@ -252,6 +253,12 @@ impl<D: Driver> Arena<D> {
         if self.keeps && !self.driver.is_elsewhere() && self.keep_prepared(address) {
             return Ok(());
         }
+        self.free_unkept(address)
+    }
+
+    /// The same of a block that no thread keeps.
+    #[inline(always)]
+    fn free_unkept(&self, address: Address) -> Result<(), FreeError> {
         let (freed, batch_is_full) = self.leave_program(address)?;
         let strict = self.free_sync == FreeSync::Strict;
         let is_done = match freed {

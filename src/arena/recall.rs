@@ -239,7 +239,7 @@ impl<F: Clone> ArenaState<F> {
 
     /// What is left below the peaks is common.
     fn share_room(&mut self) {
-        let room = self.counters.grant(self.heap.pool_of_kept(), 1);
+        let room = self.counters.grant(self.heap.pool_of_kept());
         self.hub.common.add(room);
     }
 
@@ -255,8 +255,8 @@ impl<F: Clone> ArenaState<F> {
         room.less(given)
     }
 
-    /// Hands out a block that the calling thread keeps, and gives its cache room
-    /// for more.
+    /// Hands out a block that the calling thread keeps and has no room for: there may be
+    /// some below the peaks, of which its cache gets half. If not, the arena counts the block.
     pub(super) fn take_kept(
         &mut self,
         own: OwnCache,
@@ -264,7 +264,15 @@ impl<F: Clone> ArenaState<F> {
         library: LibraryId,
     ) -> Option<Address> {
         let pool = self.heap.pool_of_kept();
-        let (address, size) = own.hold_now()?.take_uncounted(request, library)?;
+        let mut kept = own.hold_now()?;
+        let lacks = kept.lacks(request)?;
+        kept.grant(self.counters.grant_lacking(pool, lacks));
+        let taken = kept.take_near(request, library);
+        if taken.is_some() {
+            return taken;
+        }
+        let (address, size) = kept.take_uncounted(request, library)?;
+        drop(kept);
         let info = BlockInfo {
             address,
             size,
@@ -276,11 +284,6 @@ impl<F: Clone> ArenaState<F> {
         self.count_given(&info, Some(own), |counters| {
             counters.handed_out_again(&info)
         });
-        if let Some(mut kept) = own.hold_now()
-            && !kept.take_common(&self.hub.common)
-        {
-            kept.grant(self.counters.grant(pool, 2));
-        }
         Some(address)
     }
 

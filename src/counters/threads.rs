@@ -93,29 +93,48 @@ impl Counters {
         self.got(info);
     }
 
-    /// Headroom for a cache of blocks of this pool, that counts as used: this part of
-    /// what there is below the peaks.
-    pub(crate) fn grant(&mut self, pool: Pool, part: u64) -> Headroom {
-        let mut metrics = self.metrics.of(pool);
-        let mut part = |figure, unit: Bytes| {
-            let most = match figure {
-                Figure::Blocks => MOST_ROOM.get() / SLOT.get(),
-                Figure::Bytes | Figure::Asked => MOST_ROOM.get(),
-            };
-            let metrics_of = metrics_of(figure);
-            let below = metrics_of.iter().map(|&metric| metrics.below_peak(metric));
-            let room = (below.min().unwrap_or(0) / part).min(most);
-            let room = Bytes::new(room).round_down(unit).get();
-            for &metric in metrics_of {
-                metrics.return_to(metric, room);
-            }
-            room
+    /// Headroom for caches of blocks of this pool, that counts as used: all that there is
+    /// below the peaks.
+    pub(crate) fn grant(&mut self, pool: Pool) -> Headroom {
+        let mut all = |figure| self.grant_of(pool, figure, |below| below);
+        Headroom {
+            blocks: all(Figure::Blocks),
+            bytes: all(Figure::Bytes),
+            asked: all(Figure::Asked),
+        }
+    }
+
+    /// The same for one cache, in each figure of which it lacks some: half of that, or what
+    /// it lacks, if there is so much.
+    pub(crate) fn grant_lacking(&mut self, pool: Pool, lacks: Headroom) -> Headroom {
+        let mut some = |figure| match lacks.of(figure) {
+            0 => 0,
+            lacks => self.grant_of(pool, figure, |below| (below / 2).max(lacks.min(below))),
         };
         Headroom {
-            blocks: part(Figure::Blocks, Bytes::new(1)),
-            bytes: part(Figure::Bytes, SLOT),
-            asked: part(Figure::Asked, Bytes::new(1)),
+            blocks: some(Figure::Blocks),
+            bytes: some(Figure::Bytes),
+            asked: some(Figure::Asked),
         }
+    }
+
+    /// The same in one figure, as `part` says of what there is below its peaks.
+    #[inline]
+    fn grant_of(&mut self, pool: Pool, figure: Figure, part: impl Fn(u64) -> u64) -> u64 {
+        let (unit, most) = match figure {
+            Figure::Blocks => (1, MOST_ROOM.get() / SLOT.get()),
+            Figure::Bytes => (SLOT.get(), MOST_ROOM.get()),
+            Figure::Asked => (1, MOST_ROOM.get()),
+        };
+        let mut metrics = self.metrics.of(pool);
+        let below = metrics_of(figure)
+            .iter()
+            .map(|&metric| metrics.below_peak(metric));
+        let room = part(below.min().unwrap_or(0)).min(most) / unit * unit;
+        for &metric in metrics_of(figure) {
+            metrics.return_to(metric, room);
+        }
+        room
     }
 
     /// Undoes `grant`.

@@ -14,11 +14,11 @@ use crate::address::{Address, Bytes};
 use crate::library::{LibraryId, LibraryUnits};
 use crate::page_map::{CacheableSlot, PageMap, RecentSubpages, SLOT};
 use crate::thread_cache::queue::KeptBlock;
-use crate::thread_cache::room::PackedRoom;
+use crate::thread_cache::room::{Headroom, PackedRoom};
 use crate::thread_cache::sizes::{Size, Sizes, number_of, size_of};
 pub(super) use batches::BLOCK_PART;
 pub(crate) use batches::WORTH_BYTES;
-use batches::{Alone, Turnover};
+use batches::{Alone, MUCH, Turnover};
 
 /// How many blocks pass from one thread to another at a time.
 const PARCEL: u64 = 64;
@@ -186,9 +186,15 @@ impl Kept {
         }
     }
 
-    /// Whether there is such a block.
-    pub(crate) fn has(&self, request: Bytes) -> bool {
-        self.sizes.near(number_of(request), self.over).is_some()
+    /// How much room is missing for such a block, if there is one.
+    pub(crate) fn lacks(&self, request: Bytes) -> Option<Headroom> {
+        let number = self.sizes.near(number_of(request), self.over)?;
+        let has = self.room();
+        Some(Headroom {
+            blocks: u64::from(has.blocks == 0),
+            bytes: size_of(number).saturating_sub(has.bytes),
+            asked: request.get().saturating_sub(has.asked),
+        })
     }
 
     /// Where the block is told of that starts at an address, if that was looked at
@@ -290,17 +296,17 @@ impl Kept {
         self.begin_batch();
     }
 
-    /// Takes out a part of the blocks: of each size where little is kept, and else of the
+    /// Takes out a part of the blocks: of each size where little may be kept, and else of the
     /// classes of sizes that have no less than their share of the bytes. Those of the others
     /// leave hardly any room, and are asked for as often.
     pub(crate) fn shed(&mut self, ended: u64, each: impl FnMut(Recalled)) {
         let bytes = self.sizes.bytes_by_class();
         let share = bytes.iter().sum::<u64>() / bytes.len() as u64;
-        let is_sparing = self.is_sparing();
+        let keeps_little = self.is_sparing() || self.most < MUCH;
         // One at the least goes. What one size has too few blocks for is taken of the next.
         let mut blocks = SHED - 1;
         let part = |size: &Size| {
-            if is_sparing {
+            if keeps_little {
                 return size.blocks.len().div_ceil(SHED);
             }
             if bytes[size.class()] >= share {

@@ -143,7 +143,8 @@ fn loom_a_recalled_block_waits_for_a_fence_after_its_free() {
             .hand_out(word(map).unrequested().requested(SIZE, LibraryId::UNKNOWN));
         let next = with_block_kept(&hub, &mut caches);
         owner.join().unwrap();
-        assert_eq!(hub.take_refreshed(next, SIZE, LibraryId::UNKNOWN), None);
+        let lacking = hub.take_refreshed(next, SIZE, LibraryId::UNKNOWN);
+        assert_eq!(lacking, Err(Lacks::Blocks));
     });
 }
 

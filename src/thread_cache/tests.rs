@@ -14,10 +14,15 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Fixture {
+        Fixture::keeping(Bytes::mib(1))
+    }
+
+    /// It may keep so much.
+    fn keeping(most: Bytes) -> Fixture {
         let map = PageMap::new();
         assert!(map.hold_chunk(ARENA, Address::new(0), Bytes::mib(2)));
         let mut kept = Kept::default();
-        kept.open(1, SlotWord::of_owner(ARENA), Bytes::mib(1), false);
+        kept.open(1, SlotWord::of_owner(ARENA), most, false);
         let mut cache = Fixture { map, kept };
         // Its thread takes as much as it frees.
         (100..108).for_each(|number| _ = cache.free(number));
@@ -62,30 +67,29 @@ impl Fixture {
 #[test]
 fn a_full_cache_gives_back_what_takes_room() {
     const LARGE: Bytes = Bytes::kib(64);
-    let mut cache = Fixture::new();
-    let sizes = [SIZE; 100].into_iter().chain([LARGE; 14]);
-    for (number, size) in (200..300).chain(16..30).zip(sizes) {
-        if cache.kept.is_worth_a_fence() {
-            cache.kept.close_batch(1);
+    let gone = |most: Bytes, small: u64, large: u64| {
+        let mut cache = Fixture::keeping(most);
+        (200..200 + small).for_each(|number| _ = cache.free(number));
+        for number in 16..16 + large {
+            if cache.kept.is_worth_a_fence() {
+                cache.kept.close_batch(1);
+            }
+            cache.free_of(LARGE, number);
         }
-        cache.free_of(size, number);
-    }
-    assert!(cache.kept.is_full());
-    let mut gone = Vec::new();
-    cache
-        .kept
-        .shed(1, |block| gone.push(block.address.get() / LARGE.get()));
-    assert_eq!(gone, [16, 17, 18, 19]);
-    // Where all sizes take about as much room, of all; where one has few blocks, one.
-    let mut cache = Fixture::new();
-    (200..300).for_each(|number| _ = cache.free(number));
-    let mut gone = 0;
-    cache.kept.shed(1, |_| gone += 1);
-    assert_eq!(gone, 25);
-    let mut cache = Fixture::new();
-    cache.free(200);
-    cache.kept.shed(1, |_| gone += 1);
-    assert_eq!(gone, 26);
+        let mut gone = Vec::new();
+        cache.kept.shed(1, |block| gone.push(block.address));
+        let large = gone
+            .iter()
+            .filter(|block| **block >= Address::new(16 * LARGE.get()));
+        (gone.len(), large.count())
+    };
+    let much = Bytes::mib(16);
+    assert_eq!(gone(much, 100, 14), (4, 4));
+    // Where there is nothing else, of the small ones too; one at the least.
+    assert_eq!(gone(much, 100, 0), (25, 0));
+    assert_eq!(gone(much, 1, 0), (1, 0));
+    // Where little may be kept, of each size.
+    assert_eq!(gone(Bytes::mib(1), 100, 14), (29, 4));
 }
 
 /// The driver can call the program back while the fence is made.
@@ -240,7 +244,8 @@ fn a_cache_that_lacks_room_takes_what_another_has_left() {
     assert_eq!(lacks(other), Some([1, SIZE.get(), SIZE.get()]));
     hub.ends(1);
     hub.asked(other, |kept| kept.close_batch(0)).unwrap();
-    assert_eq!(hub.take_refreshed(other, SIZE, LibraryId::UNKNOWN), None);
+    let lacking = hub.take_refreshed(other, SIZE, LibraryId::UNKNOWN);
+    assert_eq!(lacking, Err(Lacks::Room));
     hub.leave_room(one);
     assert_eq!(hub.common.get(), Headroom::default());
     hub.common.tell_shared(true);
@@ -252,10 +257,7 @@ fn a_cache_that_lacks_room_takes_what_another_has_left() {
         asked: 4 * SIZE.get(),
     };
     assert_eq!((of_one, hub.common.get()), (half, half));
-    assert!(
-        hub.take_refreshed(other, SIZE, LibraryId::UNKNOWN)
-            .is_some()
-    );
+    assert!(hub.take_refreshed(other, SIZE, LibraryId::UNKNOWN).is_ok());
     let left = half.less(hub.common.get());
     assert_eq!(left.blocks, 1);
     // Nothing more is left where there is about as much.

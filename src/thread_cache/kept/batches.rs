@@ -18,8 +18,8 @@ const BATCH_BLOCKS: u64 = 512;
 pub(crate) const WORTH_BYTES: u64 = 15 << 19;
 const WORTH_BLOCKS: u64 = 256;
 
-/// And in such a cache only.
-const WORTH_EARLY: u64 = 8 << 20;
+/// And in such a cache only, which may keep much.
+pub(super) const MUCH: u64 = 8 << 20;
 
 /// A fence is for so many blocks at least: for fewer it costs more than the arena does.
 const FENCE_BLOCKS: u64 = 4;
@@ -145,7 +145,7 @@ impl Kept {
 
     /// Whether it is, for a request that found none.
     pub(crate) fn is_worth_an_early_fence(&self) -> bool {
-        self.most >= WORTH_EARLY && self.has_in_batch(WORTH_BYTES / SLOT.get())
+        self.most >= MUCH && self.has_in_batch(WORTH_BYTES / SLOT.get())
     }
 
     fn has_in_batch(&self, slots: u64) -> bool {

@@ -234,6 +234,14 @@ fn only_like_is_compared_with_like() {
         .collect();
     assert_eq!(over.len(), 1, "{}", answer.out);
     assert!(over[0].contains("rank 1 device 0 live"), "{}", over[0]);
+    // What another program left there is no rank; what was cut off may be one.
+    let other = fixture.folder.join("grown/config.json");
+    std::fs::write(&other, "[1, {}]").unwrap();
+    let beside = fixture.ask(&["diff", "--fail-over", "5%", "two", "grown"]);
+    let note = "vramalloc: grown/config.json: left out: no statistics of vramalloc\n";
+    assert_eq!((beside.out, &*beside.errors), (answer.out, note));
+    std::fs::write(&other, "[1, {").unwrap();
+    assert_eq!(fixture.ask(&["diff", "two", "grown"]).code, Some(2));
     for (sides, complaint) in [
         (
             ["two", "one"],
@@ -251,7 +259,7 @@ fn only_like_is_compared_with_like() {
             ["recorded", "one"],
             "recorded/0.json: a recording; compare recordings one by one",
         ),
-        (["empty", "one"], "empty: no file that ends in .json"),
+        (["empty", "one"], "empty: no statistics that end in .json"),
         (["gone", "one"], "gone: No such file"),
         (["x.c", "a.json"], "x.c: not statistics of vramalloc"),
     ] {

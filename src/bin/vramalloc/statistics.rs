@@ -6,7 +6,7 @@
 //! not need it.
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Deserializer;
 use vramalloc_core::recording::is_recording;
 use vramalloc_core::stats::SCHEMA;
@@ -24,6 +24,12 @@ pub(super) struct Setting {
 #[derive(Deserialize)]
 struct Version {
     schema: Option<u64>,
+}
+
+/// Whether this is JSON of something else: whole, and without a version.
+pub(super) fn is_of_others(bytes: &[u8]) -> bool {
+    let versioned = serde_json::from_slice::<Version>(bytes).is_ok_and(|it| it.schema.is_some());
+    !versioned && serde_json::from_slice::<IgnoredAny>(bytes).is_ok()
 }
 
 /// Reads what a `T` describes.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::super::input::Input;
-use super::super::output::{is_stream, of_file, plain};
+use super::super::output::{is_stream, of_file, plain, say};
 use super::super::owners::Owned;
 use super::super::progress::Progress;
 use super::super::stacks::{At, CallStacks, OldStacks, Stacks};
@@ -149,22 +149,32 @@ impl Side {
             let run = side
                 .open(file, &progress)
                 .map_err(|error| of_file(file, error))?;
-            side.add(run, symbols);
+            match run {
+                Some(run) => side.add(run, symbols),
+                None => say(of_file(
+                    file,
+                    "left out: no statistics of vramalloc".to_owned(),
+                )),
+            }
         }
         match side.ranks.is_empty() {
-            true => Err(of_file(path, "no file that ends in .json".to_owned())),
+            true => Err(of_file(path, "no statistics that end in .json".to_owned())),
             false => Ok(side),
         }
     }
 
-    fn open(&mut self, path: &Path, progress: &Progress) -> Result<Run, String> {
+    /// None where a folder has a file of something else.
+    fn open(&mut self, path: &Path, progress: &Progress) -> Result<Option<Run>, String> {
         let bytes = if is_stream(path) {
             let bytes = progress.read_input();
             self.statistics(bytes.and_then(|bytes| Input::of(Cursor::new(bytes))))
         } else {
             self.statistics(progress.open(path).and_then(Input::of))
-        };
-        statistics::read(&bytes?)
+        }?;
+        if self.is_folder && statistics::is_of_others(&bytes) {
+            return Ok(None);
+        }
+        statistics::read(&bytes).map(Some)
     }
 
     fn statistics<R: Read + Seek>(

@@ -296,12 +296,10 @@ impl Kept {
         self.begin_batch();
     }
 
-    /// Takes out a part of the blocks: of each size where little may be kept, and else of the
-    /// classes of sizes that have no less than their share of the bytes. Those of the others
-    /// leave hardly any room, and are asked for as often.
+    /// Takes out a part of the blocks of each size, but where much may be kept not of the
+    /// classes that are in use and have little: their blocks leave hardly any room.
     pub(crate) fn shed(&mut self, ended: u64, each: impl FnMut(Recalled)) {
-        let bytes = self.sizes.bytes_by_class();
-        let share = bytes.iter().sum::<u64>() / bytes.len() as u64;
+        let stays = self.sizes.little_in_use();
         let keeps_little = self.is_sparing() || self.most < MUCH;
         // One at the least goes. What one size has too few blocks for is taken of the next.
         let mut blocks = SHED - 1;
@@ -309,7 +307,7 @@ impl Kept {
             if keeps_little {
                 return size.blocks.len().div_ceil(SHED);
             }
-            if bytes[size.class()] >= share {
+            if !stays[size.class()] {
                 blocks += size.blocks.len();
             }
             let goes = blocks / SHED;
@@ -323,7 +321,7 @@ impl Kept {
     pub(crate) fn recall(&mut self, ended: u64, each: impl FnMut(Recalled)) {
         self.end_turnover();
         self.take_out(ended, |size| size.blocks.len(), each);
-        self.sizes.change_used(Size::restart);
+        self.sizes.restart();
         self.sealed.clear();
         (self.opening, self.most, self.served, self.used) = (0, 0, 0, 0);
         (self.left, self.begun) = (PackedRoom::default(), PackedRoom::default());

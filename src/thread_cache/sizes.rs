@@ -18,6 +18,18 @@ const NEAR: usize = 8;
 /// Sizes up to each power of two are a class.
 const CLASSES: usize = SIZES.ilog2() as usize + 1;
 
+/// A class has little that has less than this part of all bytes.
+const LITTLE: u64 = 16;
+
+/// What there is of a class.
+#[derive(Copy, Clone, Default)]
+struct Class {
+    blocks: u64,
+    bytes: u64,
+    /// Requests that it served since the cache was opened.
+    served: u64,
+}
+
 /// The blocks of one size. One cache line.
 #[repr(align(64))]
 pub(super) struct Size {
@@ -42,6 +54,8 @@ pub(super) struct Sizes {
     used: Vec<usize>,
     /// A request gets a block of its own size alone: memory is scarce.
     pub(super) is_exact: bool,
+    /// Requests that each class had served when that was asked for last.
+    served: [u64; CLASSES],
 }
 
 /// The number of the size for requests of so many bytes.
@@ -128,6 +142,7 @@ impl Default for Sizes {
             all: Box::new(std::array::from_fn(Size::new)),
             used: Vec::new(),
             is_exact: false,
+            served: [0; CLASSES],
         }
     }
 }
@@ -149,13 +164,29 @@ impl Sizes {
         self.used().map(bytes).sum()
     }
 
-    /// The same of the blocks of each class.
-    pub(super) fn bytes_by_class(&self) -> [u64; CLASSES] {
-        let mut bytes = [0; CLASSES];
+    /// Which classes have less than a small part of all bytes, and served as many requests
+    /// as they have blocks since this was asked last.
+    pub(super) fn little_in_use(&mut self) -> [bool; CLASSES] {
+        let mut classes = [Class::default(); CLASSES];
         for (number, size) in self.used() {
-            bytes[size.class()] += size_of(number) * size.blocks.len() as u64;
+            let (class, blocks) = (&mut classes[size.class()], size.blocks.len() as u64);
+            class.blocks += blocks;
+            class.bytes += size_of(number) * blocks;
+            class.served += size.allocations();
         }
-        bytes
+        let bytes: u64 = classes.iter().map(|class| class.bytes).sum();
+        let before = std::mem::replace(&mut self.served, classes.map(|class| class.served));
+        std::array::from_fn(|number| {
+            let class = &classes[number];
+            let served = class.served.wrapping_sub(before[number]);
+            class.bytes < bytes / LITTLE && served >= class.blocks
+        })
+    }
+
+    /// Counts from zero again; nothing is kept.
+    pub(super) fn restart(&mut self) {
+        self.change_used(Size::restart);
+        self.served = [0; CLASSES];
     }
 
     /// Changes those sizes, each by `change`.

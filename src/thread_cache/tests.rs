@@ -65,31 +65,42 @@ impl Fixture {
 }
 
 #[test]
-fn a_full_cache_gives_back_what_takes_room() {
+fn a_full_cache_keeps_what_is_in_use_and_takes_no_room() {
     const LARGE: Bytes = Bytes::kib(64);
-    let gone = |most: Bytes, small: u64, large: u64| {
+    let gone = |most: Bytes, rounds: u64, small: u64, large: u64| {
         let mut cache = Fixture::keeping(most);
+        for epoch in 1..=rounds {
+            (400..400 + small).for_each(|number| _ = cache.free(number));
+            cache.kept.close_batch(epoch);
+            cache.kept.refresh(epoch + 1);
+            while cache.take().is_some() {}
+        }
         (200..200 + small).for_each(|number| _ = cache.free(number));
         for number in 16..16 + large {
             if cache.kept.is_worth_a_fence() {
-                cache.kept.close_batch(1);
+                cache.kept.close_batch(rounds + 1);
             }
             cache.free_of(LARGE, number);
         }
-        let mut gone = Vec::new();
-        cache.kept.shed(1, |block| gone.push(block.address));
-        let large = gone
-            .iter()
-            .filter(|block| **block >= Address::new(16 * LARGE.get()));
-        (gone.len(), large.count())
+        let shed = |cache: &mut Fixture| {
+            let mut gone = Vec::new();
+            cache.kept.shed(1, |block| gone.push(block.address));
+            let large = gone
+                .iter()
+                .filter(|block| **block >= Address::new(16 * LARGE.get()));
+            (gone.len(), large.count())
+        };
+        (shed(&mut cache), shed(&mut cache))
     };
     let much = Bytes::mib(16);
-    assert_eq!(gone(much, 100, 14), (4, 4));
-    // Where there is nothing else, of the small ones too; one at the least.
-    assert_eq!(gone(much, 100, 0), (25, 0));
-    assert_eq!(gone(much, 1, 0), (1, 0));
-    // Where little may be kept, of each size.
-    assert_eq!(gone(Bytes::mib(1), 100, 14), (29, 4));
+    // What was not asked for since the last time goes too.
+    assert_eq!(gone(much, 1, 100, 14), ((4, 4), (28, 3)));
+    assert_eq!(gone(much, 0, 100, 14).0, (29, 4));
+    // Where there is nothing else; one at the least.
+    assert_eq!(gone(much, 1, 100, 0).0, (25, 0));
+    assert_eq!(gone(much, 1, 1, 0).0, (1, 0));
+    // Where little may be kept.
+    assert_eq!(gone(Bytes::mib(1), 1, 100, 14).0, (29, 4));
 }
 
 /// The driver can call the program back while the fence is made.

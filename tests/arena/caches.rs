@@ -430,3 +430,26 @@ fn few_blocks_leave_the_rest(rig: &Rig, large: Vec<Address>) {
         rig.arena.free(block).unwrap();
     }
 }
+
+/// A cache that is full of blocks of sizes that the program asks for no more has them back
+/// to the arena: those of the size that it asks for then stay.
+#[test]
+fn what_was_in_use_does_not_keep_a_cache_full() {
+    let unkept = |waves: u64| {
+        let rig = Rig::new(&plain(StrategyKind::AutoGrowth), Bytes::gib(4));
+        let wave = |size: Bytes| {
+            let count = Bytes::mib(6).get() / size.get();
+            let blocks: Vec<_> = (0..count).map(|_| rig.get(size)).collect();
+            free_all(&rig, blocks);
+        };
+        for doubling in [0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7] {
+            (0..5).for_each(|_| wave(Bytes::new(512 << doubling)));
+        }
+        (0..waves).for_each(|_| wave(Bytes::kib(64)));
+        let stats = rig.arena.stats();
+        stats.hits + stats.misses - stats.thread_hits
+    };
+    let waves = 500;
+    let later = unkept(waves) - unkept(0);
+    assert!(later < waves * 96 / 50, "{later}");
+}

@@ -26,8 +26,10 @@ const PARCEL: u64 = 64;
 /// The batch of blocks that the device is done with, wherever they come from.
 const DONE: u64 = 0;
 
-/// This part of its blocks leaves a cache that is full.
+/// This part of its blocks leaves a cache that is full, and this part of those of a class
+/// that has little.
 const SHED: usize = 4;
+const SHED_OF_LITTLE: usize = 16;
 
 /// See the module. In this order: what each block needs is a pair of cache lines, but for
 /// its queue.
@@ -296,23 +298,22 @@ impl Kept {
         self.begin_batch();
     }
 
-    /// Takes out a part of the blocks of each size, but where much may be kept not of the
-    /// classes that are in use and have little: their blocks leave hardly any room.
+    /// Takes out a part of the blocks of each size, and where much may be kept a smaller one
+    /// of the classes that have little: their blocks leave hardly any room.
     pub(crate) fn shed(&mut self, ended: u64, each: impl FnMut(Recalled)) {
-        let stays = self.sizes.little_in_use();
+        let has_little = self.sizes.have_little();
         let keeps_little = self.is_sparing() || self.most < MUCH;
         // One at the least goes. What one size has too few blocks for is taken of the next.
-        let mut blocks = SHED - 1;
+        let (mut blocks, mut of_little) = (SHED - 1, 0);
         let part = |size: &Size| {
+            let count = size.blocks.len();
             if keeps_little {
-                return size.blocks.len().div_ceil(SHED);
+                count.div_ceil(SHED)
+            } else if has_little[size.class()] {
+                one_in(SHED_OF_LITTLE, &mut of_little, count)
+            } else {
+                one_in(SHED, &mut blocks, count)
             }
-            if !stays[size.class()] {
-                blocks += size.blocks.len();
-            }
-            let goes = blocks / SHED;
-            blocks %= SHED;
-            goes
         };
         self.take_out(ended, part, each);
         self.begin_batch();
@@ -321,7 +322,7 @@ impl Kept {
     pub(crate) fn recall(&mut self, ended: u64, each: impl FnMut(Recalled)) {
         self.end_turnover();
         self.take_out(ended, |size| size.blocks.len(), each);
-        self.sizes.restart();
+        self.sizes.change_used(Size::restart);
         self.sealed.clear();
         (self.opening, self.most, self.served, self.used) = (0, 0, 0, 0);
         (self.left, self.begun) = (PackedRoom::default(), PackedRoom::default());
@@ -351,4 +352,11 @@ impl Kept {
             }
         });
     }
+}
+
+/// How many of `count` more go, where one in `part` does and `rest` are left over.
+fn one_in(part: usize, rest: &mut usize, count: usize) -> usize {
+    let all = *rest + count;
+    *rest = all % part;
+    all / part
 }

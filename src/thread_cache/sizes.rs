@@ -21,15 +21,6 @@ const CLASSES: usize = SIZES.ilog2() as usize + 1;
 /// A class has little that has less than this part of all bytes.
 const LITTLE: u64 = 16;
 
-/// What there is of a class.
-#[derive(Copy, Clone, Default)]
-struct Class {
-    blocks: u64,
-    bytes: u64,
-    /// Requests that it served since the cache was opened.
-    served: u64,
-}
-
 /// The blocks of one size. One cache line.
 #[repr(align(64))]
 pub(super) struct Size {
@@ -54,8 +45,6 @@ pub(super) struct Sizes {
     used: Vec<usize>,
     /// A request gets a block of its own size alone: memory is scarce.
     pub(super) is_exact: bool,
-    /// Requests that each class had served when that was asked for last.
-    served: [u64; CLASSES],
 }
 
 /// The number of the size for requests of so many bytes.
@@ -142,7 +131,6 @@ impl Default for Sizes {
             all: Box::new(std::array::from_fn(Size::new)),
             used: Vec::new(),
             is_exact: false,
-            served: [0; CLASSES],
         }
     }
 }
@@ -164,29 +152,14 @@ impl Sizes {
         self.used().map(bytes).sum()
     }
 
-    /// Which classes have less than a small part of all bytes, and served as many requests
-    /// as they have blocks since this was asked last.
-    pub(super) fn little_in_use(&mut self) -> [bool; CLASSES] {
-        let mut classes = [Class::default(); CLASSES];
+    /// Which classes have less than a small part of all bytes.
+    pub(super) fn have_little(&self) -> [bool; CLASSES] {
+        let mut bytes = [0; CLASSES];
         for (number, size) in self.used() {
-            let (class, blocks) = (&mut classes[size.class()], size.blocks.len() as u64);
-            class.blocks += blocks;
-            class.bytes += size_of(number) * blocks;
-            class.served += size.allocations();
+            bytes[size.class()] += size_of(number) * size.blocks.len() as u64;
         }
-        let bytes: u64 = classes.iter().map(|class| class.bytes).sum();
-        let before = std::mem::replace(&mut self.served, classes.map(|class| class.served));
-        std::array::from_fn(|number| {
-            let class = &classes[number];
-            let served = class.served.wrapping_sub(before[number]);
-            class.bytes < bytes / LITTLE && served >= class.blocks
-        })
-    }
-
-    /// Counts from zero again; nothing is kept.
-    pub(super) fn restart(&mut self) {
-        self.change_used(Size::restart);
-        self.served = [0; CLASSES];
+        let little = bytes.iter().sum::<u64>() / LITTLE;
+        bytes.map(|bytes| bytes < little)
     }
 
     /// Changes those sizes, each by `change`.

@@ -33,13 +33,13 @@ pub(crate) fn driver() -> PathBuf {
     if std::fs::read_to_string(&list).ok().as_ref() != Some(&names) {
         std::fs::write(&list, names).unwrap();
     }
-    let other = place.join("libcuda.so.2");
-    if !other.exists() {
-        // Another test may be as far.
-        let _ = std::os::unix::fs::symlink(simulated, &other);
-    }
     let built = compile("tests/hazards/shims/driver.c", "cuda-shim");
     let _alone = BUILDING.lock().unwrap();
+    // One that is there may lead to where the checkout was before it was moved.
+    let (other, new) = (place.join("libcuda.so.2"), place.join("libcuda.so.2.new"));
+    let _ = std::fs::remove_file(&new);
+    std::os::unix::fs::symlink(simulated, &new).unwrap();
+    std::fs::rename(&new, &other).unwrap();
     std::fs::copy(built, place.join("libcuda.so.1.new")).unwrap();
     std::fs::rename(place.join("libcuda.so.1.new"), place.join("libcuda.so.1")).unwrap();
     place

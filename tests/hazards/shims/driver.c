@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 enum {
 #define NAME(name) number_of_##name,
@@ -30,6 +31,8 @@ __attribute__((constructor)) static void fill(void) {
 #undef NAME
     };
     void *other = dlopen("libcuda.so.2", RTLD_NOW);
+    if (!other)
+        abort();
     for (int i = 0; i < COUNT; i++)
         driver_table[i] = dlsym(other, names[i]);
 }

@@ -92,7 +92,7 @@ struct Ended {
 pub(crate) enum TryKeep {
     /// It is kept.
     Kept,
-    /// It is not, before something is prepared.
+    /// It is not; it may be after something is prepared.
     Unprepared,
     /// No block there is of a kind that threads keep.
     Unkeepable,
@@ -101,11 +101,11 @@ pub(crate) enum TryKeep {
 /// What a cache lacks for a request.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Lacks {
-    /// Blocks that serve it, also if the open batch had a fence, or that is not worth one.
+    /// It has no block that serves it, and its open batch is not worth a fence.
     Blocks,
-    /// A fence for its open batch, which is worth one.
+    /// It has no block that serves it, and its open batch is worth a fence.
     Fence,
-    /// Room for the block that it has.
+    /// It has a block that serves it, and no room for that.
     Room,
 }
 

@@ -4,8 +4,8 @@
 //! limit holds whatever threads do at the same time. Where the driver has no chunk of the
 //! size that the strategy wants, smaller ones are asked for.
 //!
-//! Owns nothing. Invariant: two threads of an arena never take large chunks at the same
-//! time.
+//! Owns nothing. Invariant: where the strategy takes large chunks, one thread of an
+//! arena takes them at a time.
 //! Cost: a call of the driver for each size that is asked for.
 
 use crate::address::{Address, Bytes};

@@ -26,9 +26,10 @@ const PARCEL: u64 = 64;
 /// The batch of blocks that the device is done with, wherever they come from.
 const DONE: u64 = 0;
 
-/// This part of its blocks leaves a cache that is full, and this part of those of a class
-/// that has little.
+/// This part of its blocks leaves a cache that is full.
 const SHED: usize = 4;
+
+/// The same of a class of sizes that has little, where much may be kept.
 const SHED_OF_LITTLE: usize = 16;
 
 /// See the module. In this order: what each block needs is a pair of cache lines, but for

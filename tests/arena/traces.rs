@@ -193,7 +193,7 @@ fn llm_infer() {
         later[later.len() / 2]
     };
     assert!(median(2) <= 1 && median(7) <= 8, "{said}");
-    // Of the program as it was recorded.
+    // The program as it was recorded takes two at the most.
     later_passes_take_two_slabs(&programs[0]);
     let calls = calls_by_pass(&events, StrategyKind::NaiveBestFit, 0);
     assert_eq!((calls[1], calls[2]), (calls[7], calls[7]));

@@ -4,9 +4,10 @@
 usage: instructions.py [--check FILE]
 
 A pair is an allocation and a free of 4 KiB that the cache serves; of 2 MiB, which
-needs a fence, where the path is called fenced; of all sizes up to 64 MiB, among 64 live
-blocks that are replaced, where it is called mixed. Two numbers of pairs are run, and what lies between the counts is what the pairs took: the
-start of the process is in both. --check compares with the bounds in FILE,
+needs a fence, where the path is called fenced; of 64 MiB, whose free makes the fence,
+where it is called full; of all sizes up to 64 MiB, among 64 live blocks that are
+replaced, where it is called mixed. Two numbers of pairs are run, and what lies between
+the counts is what the pairs took: the start of the process is in both. --check compares with the bounds in FILE,
 lines of `path bound`, and fails where a count is above its bound, or so far
 below that the bound no longer guards what was gained.
 """
@@ -20,7 +21,7 @@ import tempfile
 
 from run import ARENA, LIGHT, PROGRAMS, SIM, environment, output, over, preloaded
 
-SIZE, FENCED = 4096, 2 << 20
+SIZE, FENCED, FULL = 4096, 2 << 20, 64 << 20
 MIXED = ("live=64", "doublings=17")
 FEW, MANY = 2048, 12_288
 # Live blocks among which pairs are counted, for how cost grows.
@@ -38,6 +39,7 @@ def preloaded_pairs(kind, size):
 
 PATHS = {
     "arena": lambda n: ([ARENA, "count", f"size={SIZE}", f"pairs={n}"], environment()),
+    "arena_full": lambda n: ([ARENA, "count", f"size={FULL}", f"pairs={n}"], environment()),
     "arena_mixed": lambda n: ([ARENA, "count", *MIXED, f"pairs={n}"], environment()),
     "preloaded_dynamic": preloaded_pairs("dynamic", SIZE),
     "preloaded_static": preloaded_pairs("static", SIZE),

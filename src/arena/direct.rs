@@ -11,9 +11,8 @@
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
-use crate::arena::fences::Extent;
 use crate::arena::growth::Obtained;
-use crate::arena::hit::{Freed, Release};
+use crate::arena::hit::{Freed, FullBatch, Release};
 use crate::arena::shortage::Clock;
 use crate::arena::state::ArenaState;
 use crate::counters::BlockInfo;
@@ -184,7 +183,14 @@ impl<D: Driver> Arena<D> {
             (Freed::GiveBack(direct), _) => {
                 self.give_back_freed(*direct, || self.driver.free_by(give_back))?;
             }
-            (Freed::Limbo, true) => self.close(Extent::Share),
+            (
+                _,
+                Some(FullBatch {
+                    closing: Some(closing),
+                }),
+            ) => {
+                self.fence_by(closing, Driver::fence);
+            }
             (Freed::Done | Freed::Limbo, _) => {}
         }
         self.notify_waiters();

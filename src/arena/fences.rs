@@ -5,7 +5,7 @@
 //! fence is being made, so nobody takes limbo for empty, and one that has ended
 //! meanwhile is not missed. A fence that was just made is asked for at once where
 //! nothing older waits: where the device is done, a batch then takes two passages
-//! through the lock, of which the first is that of the miss that closes it.
+//! through the lock, of which the first is that of the miss or the free that closes it.
 
 use std::mem::ManuallyDrop;
 
@@ -123,21 +123,23 @@ impl<D: Driver> Arena<D> {
     /// The same behind a fence of this kind.
     fn close_by(&self, extent: Extent, fence: impl FnOnce(&Metered<D>) -> Result<D::Fence, Code>) {
         if let Some(closing) = self.close_batch(extent) {
-            let fence = fence(&self.driver).map(Some);
-            self.fenced(closing, fence, Then::PutBack);
+            self.fence_by(closing, fence);
         }
+    }
+
+    /// Makes the fence of a closed epoch.
+    pub(super) fn fence_by(
+        &self,
+        closing: Closing<'_, D>,
+        fence: impl FnOnce(&Metered<D>) -> Result<D::Fence, Code>,
+    ) {
+        let fence = fence(&self.driver).map(Some);
+        self.fenced(closing, fence, Then::PutBack);
     }
 
     /// Closes the open batch, and makes available what the device is done with.
     pub(super) fn close_and_poll(&self, extent: Extent) {
         self.poll(self.close_batch(extent));
-    }
-
-    /// The same for a program that needs nothing now: so that no free takes
-    /// long, small blocks are left for the next ones to put back. Not where
-    /// something is to be done about idle memory after each.
-    pub(super) fn close_and_poll_for_later(&self, extent: Extent) {
-        self.poll_for_later(self.close_batch(extent));
     }
 
     /// The same with the open batch and what the calling thread keeps in this cache; what
@@ -155,7 +157,11 @@ impl<D: Driver> Arena<D> {
         after
     }
 
-    fn poll_for_later(&self, closing: Option<Closing<'_, D>>) {
+    /// Makes available what the device is done with, and the fence of a closed epoch before
+    /// that, for a program that needs nothing now: so that no free takes long, small
+    /// blocks are left for the next ones to put back. Not where something is to be done about
+    /// idle memory after each.
+    pub(super) fn poll_for_later(&self, closing: Option<Closing<'_, D>>) {
         let then = if self.follows_frees {
             Then::PutBack
         } else {
@@ -213,8 +219,7 @@ impl<D: Driver> Arena<D> {
         let passed_on = (want.own_of_size())
             .and_then(|own| state.take_passed_on(own, want.fit.request, want.origin.library));
         let hit = passed_on.or_else(|| state.take(want, Search::Quick));
-        let close = |limbo: &mut Limbo<_>, blocks: &mut _| limbo.close(blocks, share?);
-        let closing = hit.is_none().then(|| self.closing(&mut state, close));
+        let closing = (hit.is_none()).then(|| self.close_share(&mut state, share));
         // Not while a closed batch has no fence yet: the driver may take long.
         let lacking = hit.and_then(|_| state.slabs.lacking());
         drop(state);
@@ -227,22 +232,38 @@ impl<D: Driver> Arena<D> {
     /// Closes the open batch, if there is one and a fence may be made.
     pub(super) fn close_batch(&self, extent: Extent) -> Option<Closing<'_, D>> {
         let share = self.share(extent)?;
-        let close = |limbo: &mut Limbo<_>, blocks: &mut _| limbo.close(blocks, share);
-        self.closing(&mut self.state.lock(), close)
+        self.close_share(&mut self.state.lock(), Some(share))
+    }
+
+    /// The same of this share of it, where a fence may be made.
+    #[inline(always)]
+    pub(super) fn close_share(
+        &self,
+        state: &mut ArenaState<D::Fence>,
+        share: Option<f64>,
+    ) -> Option<Closing<'_, D>> {
+        let share = share?;
+        self.closing(state, |limbo, blocks| limbo.close(blocks, share))
     }
 
     /// The share of the open batch that an epoch may take, if one may be closed.
     fn share(&self, extent: Extent) -> Option<f64> {
+        (self.share_of(extent)).filter(|_| self.driver.may_fence())
+    }
+
+    /// The same where a fence may be made.
+    pub(super) fn share_of(&self, extent: Extent) -> Option<f64> {
         let share = match (extent, self.garbage_threshold) {
             (Extent::All, _) => 1.0,
             (Extent::Share, _) | (_, GarbageThreshold::NextOpportunity) => self.garbage_fraction,
             (Extent::AtMiss, _) => return None,
         };
-        (share > 0.0 && self.driver.may_fence()).then_some(share)
+        (share > 0.0).then_some(share)
     }
 
     /// The epoch that `close` closes. What the calling thread keeps without a fence
     /// belongs to it as well, where threads may go on keeping it.
+    #[inline(always)]
     fn closing(
         &self,
         state: &mut ArenaState<D::Fence>,

@@ -9,7 +9,7 @@ use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::caches::take_near;
 use crate::arena::direct::Direct;
-use crate::arena::fences::Extent;
+use crate::arena::fences::{Closing, Extent};
 use crate::arena::miss::Stray;
 use crate::arena::state::ArenaState;
 use crate::config::FreeSync;
@@ -70,6 +70,12 @@ pub(super) enum Release {
     },
     /// It can be handed out again at once.
     AtOnce,
+}
+
+/// A batch that a free has filled.
+pub(super) struct FullBatch<'a, D: Driver> {
+    /// Its epoch, if a fence may be made now.
+    pub(super) closing: Option<Closing<'a, D>>,
 }
 
 /// What is left to be done after a free. In one word: nearly all is in limbo.
@@ -259,21 +265,20 @@ impl<D: Driver> Arena<D> {
     /// The same of a block that no thread keeps.
     #[inline(always)]
     fn free_unkept(&self, address: Address) -> Result<(), FreeError> {
-        let (freed, batch_is_full) = self.leave_program(address)?;
-        let strict = self.free_sync == FreeSync::Strict;
+        let (freed, full) = self.leave_program(address)?;
         let is_done = match freed {
             Freed::Done => true,
-            Freed::Limbo => !strict && !batch_is_full,
+            Freed::Limbo => self.free_sync != FreeSync::Strict && full.is_none(),
             Freed::GiveBack(_) => false,
         };
         if is_done && !self.follows_frees {
             return Ok(());
         }
-        self.counted(|| self.end_free(freed, batch_is_full))
+        self.counted(|| self.end_free(freed, full))
     }
 
     /// What a free has left to be done.
-    fn end_free(&self, freed: Freed, batch_is_full: bool) -> Result<(), FreeError> {
+    fn end_free(&self, freed: Freed, full: Option<FullBatch<'_, D>>) -> Result<(), FreeError> {
         let result = match freed {
             Freed::Done => Ok(()),
             Freed::GiveBack(direct) => {
@@ -284,12 +289,15 @@ impl<D: Driver> Arena<D> {
             }
             Freed::Limbo => {
                 let strict = self.free_sync == FreeSync::Strict;
+                let ends = strict || full.is_some();
                 if strict {
+                    // The fence is of another kind there.
+                    drop(full);
                     self.wait_in_free();
-                } else if batch_is_full {
-                    self.close_and_poll_for_later(Extent::Share);
+                } else if let Some(FullBatch { closing }) = full {
+                    self.poll_for_later(closing);
                 }
-                if strict || batch_is_full {
+                if ends {
                     self.decay();
                     self.pay();
                     self.bring_together();
@@ -303,9 +311,13 @@ impl<D: Driver> Arena<D> {
         result
     }
 
-    /// Takes a block back under the lock; with it, whether a batch is full.
+    /// Takes a block back under the lock; with it, the batch of a block in limbo, if it is
+    /// full.
     #[inline(always)]
-    pub(super) fn leave_program(&self, address: Address) -> Result<(Freed, bool), FreeError> {
+    pub(super) fn leave_program(
+        &self,
+        address: Address,
+    ) -> Result<(Freed, Option<FullBatch<'_, D>>), FreeError> {
         self.tend_recording();
         let quiet = !self.driver.may_fence();
         let release = match self.free_sync {
@@ -322,8 +334,18 @@ impl<D: Driver> Arena<D> {
             state.free(address, release)
         };
         state.put_back_some();
-        let full = self.batch_is_full(&state.limbo) || self.ends_scattered(&mut state);
+        let is_full = self.batch_is_full(&state.limbo) || self.ends_scattered(&mut state);
+        let is_full = is_full && matches!(freed, Ok(Freed::Limbo));
+        let full = is_full.then(|| self.close_full(&mut state, quiet));
         freed.map(|freed| (freed, full))
+    }
+
+    /// Closes the open batch, where a fence may be made now.
+    fn close_full(&self, state: &mut ArenaState<D::Fence>, quiet: bool) -> FullBatch<'_, D> {
+        let share = (self.share_of(Extent::Share)).filter(|_| !quiet);
+        FullBatch {
+            closing: self.close_share(state, share),
+        }
     }
 
     fn after_free(&self) {

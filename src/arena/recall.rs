@@ -416,6 +416,9 @@ impl<F: Clone> ArenaState<F> {
 
     /// Calls back and closes the caches of which `goes` is true. Whether there was one.
     fn recall_where(&mut self, goes: impl FnMut(&mut Kept) -> bool) -> bool {
+        if self.caches.are_closed() && self.hub.common.get().is_none() {
+            return false;
+        }
         let (ended, pool) = (self.hub.ended(), self.heap.pool_of_kept());
         let held = self.hold_without_room();
         let (closing, _staying) = self.caches.close_some(held, goes);

@@ -21,7 +21,7 @@ impl<D: Driver> Arena<D> {
     /// that repeats does next then finds its memory in one piece, and steals nothing.
     /// One that steals each time all the same is left alone after some.
     pub(super) fn bring_together(&self) {
-        if !self.driver.may_fence() {
+        if !self.lies_scattered() || !self.driver.may_fence() {
             return;
         }
         let is_due = self.may_bring_together(&self.state.lock());
@@ -53,8 +53,12 @@ impl<D: Driver> Arena<D> {
     fn may_bring_together(&self, state: &ArenaState<D::Fence>) -> bool {
         let live = state.live_at_most();
         let may = |packing: &Packing| packing.may_bring_together(live);
+        self.lies_scattered() && state.packing.as_ref().is_some_and(may)
+    }
+
+    fn lies_scattered(&self) -> bool {
         // Relaxed: it stands for itself.
-        self.scattered.load(Ordering::Relaxed) && state.packing.as_ref().is_some_and(may)
+        self.scattered.load(Ordering::Relaxed)
     }
 
     /// Moves free units from the highest addresses to the lowest hole; none where there

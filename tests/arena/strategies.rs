@@ -252,15 +252,39 @@ fn strict_frees_leave_no_limbo() {
         free_sync: FreeSync::Strict,
         ..plain(StrategyKind::AutoGrowth)
     };
-    let rig = Rig::new(&config, DEVICE);
-    for _ in 0..10 {
-        let block = rig.get(Bytes::mib(4));
-        rig.launch(block, Bytes::mib(4), MS);
-        rig.arena.free(block).unwrap();
-        assert_eq!(rig.arena.stats().limbo.current, Bytes::ZERO);
+    // The second fills a batch alone.
+    for mib in [4, 64] {
+        let rig = Rig::new(&config, DEVICE);
+        for free in 1..=10 {
+            let block = rig.get(Bytes::mib(mib));
+            rig.launch(block, Bytes::mib(mib), MS);
+            rig.arena.free(block).unwrap();
+            let stats = rig.arena.stats();
+            assert_eq!((stats.limbo.current, stats.epochs), (Bytes::ZERO, free));
+        }
+        assert_eq!(rig.arena.stats().reserved.current, Bytes::mib(mib));
+        rig.ends_clean();
     }
-    assert_eq!(rig.arena.stats().reserved.current, Bytes::mib(4));
-    rig.ends_clean();
+}
+
+#[test]
+fn a_free_in_the_order_of_a_stream_fences_a_full_batch_and_waits_for_none() {
+    for free_sync in [FreeSync::Deferred, FreeSync::Strict] {
+        let config = Config {
+            free_sync,
+            ..plain(StrategyKind::AutoGrowth)
+        };
+        let rig = Rig::new(&config, DEVICE);
+        let blocks = [16, 64].map(|mib| rig.get(Bytes::mib(mib)));
+        rig.launch(blocks[0], Bytes::mib(16), MS);
+        for (block, fences) in blocks.into_iter().zip([0, 1]) {
+            rig.arena.free_in_order(block, || Ok(())).unwrap();
+            assert_eq!(rig.gpu.calls(Call::Fence), fences, "{free_sync:?}");
+        }
+        assert_eq!(rig.gpu.calls(Call::Wait), 0);
+        assert_eq!(rig.arena.limbo(), Bytes::mib(80));
+        rig.ends_clean();
+    }
 }
 
 /// A driver whose memory starts 512 bytes into its pages.

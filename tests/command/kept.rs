@@ -1,7 +1,8 @@
 //! What `vramalloc run` leaves of a program that does not come to its end.
 
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use serde_json::Value;
@@ -100,4 +101,22 @@ fn a_terminated_run_leaves_statistics_and_says_what_they_say() {
     let next = format!("next            {} report ", command());
     assert!(errors.contains(&next), "{errors}");
     assert!(errors.lines().count() <= 10, "{errors}");
+}
+
+/// As a program that was started without the command, and whose parent kills it.
+#[test]
+fn a_program_ends_with_a_run_that_is_killed() {
+    let place = Place::new("killed_run");
+    let mut run = place.run(&[], "echo started; exec sleep 60");
+    let mut child = run.stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "started\n");
+    let start = Instant::now();
+    child.kill().unwrap();
+    // The pipe is open as long as the program is there.
+    out.read_to_string(&mut line).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(30));
+    child.wait().unwrap();
 }

@@ -11,6 +11,7 @@
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
+use crate::arena::fences::Extent;
 use crate::arena::growth::Obtained;
 use crate::arena::hit::{Freed, FullBatch, Release};
 use crate::arena::shortage::Clock;
@@ -179,7 +180,7 @@ impl<D: Driver> Arena<D> {
         give_back: impl FnOnce() -> Result<(), Code>,
     ) -> Result<(), FreeError> {
         let _step = self.step();
-        match self.leave_program(address)? {
+        match self.leave_program(address, Extent::Share)? {
             (Freed::GiveBack(direct), _) => {
                 self.give_back_freed(*direct, || self.driver.free_by(give_back))?;
             }

@@ -187,8 +187,11 @@ impl<D: Driver> Arena<D> {
                 Then::Take(_) => Then::PutBack,
                 then => then,
             };
+            // Where nothing ends, the context may be ending.
             while let Some(number) = self.reached() {
-                self.end_epochs(number, then, false);
+                if self.end_epochs(number, then, false).is_none() {
+                    break;
+                }
             }
         }
         fenced
@@ -376,11 +379,11 @@ impl<D: Driver> Arena<D> {
             let Ok(reached) = waited else {
                 return false;
             };
-            if reached {
-                self.tell(&Mark::Seen(FenceSeen::ByWaiting));
-                self.end_epochs(number, Then::PutBack, false);
+            if !reached {
+                return false;
             }
-            return reached;
+            self.tell(&Mark::Seen(FenceSeen::ByWaiting));
+            return self.end_epochs(number, Then::PutBack, false).is_some();
         }
         false
     }
@@ -405,9 +408,13 @@ impl<D: Driver> Arena<D> {
         while self.wait_for_oldest(Wait::All, whose) {}
     }
 
-    /// The same in a free that waits as the driver's own.
-    pub(super) fn wait_in_free(&self) {
-        self.close_by(Extent::All, Driver::fence_after_own);
+    /// The same in a free that waits as the driver's own, and may have closed all there is.
+    /// It is fenced as it is: another thread's free that finds nothing to close waits for it.
+    pub(super) fn wait_in_free(&self, closing: Option<Closing<'_, D>>) {
+        match closing {
+            Some(closing) => self.fence_by(closing, Driver::fence_after_own),
+            None => self.close_by(Extent::All, Driver::fence_after_own),
+        }
         while self.wait_for_oldest(Wait::All, Whose::Own) {}
     }
 

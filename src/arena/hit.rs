@@ -265,10 +265,17 @@ impl<D: Driver> Arena<D> {
     /// The same of a block that no thread keeps.
     #[inline(always)]
     fn free_unkept(&self, address: Address) -> Result<(), FreeError> {
-        let (freed, full) = self.leave_program(address)?;
+        let is_strict = self.free_sync == FreeSync::Strict;
+        // The free waits for all that it closes.
+        let extent = if is_strict {
+            Extent::All
+        } else {
+            Extent::Share
+        };
+        let (freed, full) = self.leave_program(address, extent)?;
         let is_done = match freed {
             Freed::Done => true,
-            Freed::Limbo => self.free_sync != FreeSync::Strict && full.is_none(),
+            Freed::Limbo => !is_strict && full.is_none(),
             Freed::GiveBack(_) => false,
         };
         if is_done && !self.follows_frees {
@@ -288,13 +295,12 @@ impl<D: Driver> Arena<D> {
                 freed
             }
             Freed::Limbo => {
-                let strict = self.free_sync == FreeSync::Strict;
-                let ends = strict || full.is_some();
-                if strict {
-                    // The fence is of another kind there.
-                    drop(full);
-                    self.wait_in_free();
-                } else if let Some(FullBatch { closing }) = full {
+                let is_strict = self.free_sync == FreeSync::Strict;
+                let ends = is_strict || full.is_some();
+                let closing = full.and_then(|full| full.closing);
+                if is_strict {
+                    self.wait_in_free(closing);
+                } else if ends {
                     self.poll_for_later(closing);
                 }
                 if ends {
@@ -312,11 +318,12 @@ impl<D: Driver> Arena<D> {
     }
 
     /// Takes a block back under the lock; with it, the batch of a block in limbo, if it is
-    /// full.
+    /// full, so much of it closed.
     #[inline(always)]
     pub(super) fn leave_program(
         &self,
         address: Address,
+        extent: Extent,
     ) -> Result<(Freed, Option<FullBatch<'_, D>>), FreeError> {
         self.tend_recording();
         let quiet = !self.driver.may_fence();
@@ -336,13 +343,18 @@ impl<D: Driver> Arena<D> {
         state.put_back_some();
         let is_full = self.batch_is_full(&state.limbo) || self.ends_scattered(&mut state);
         let is_full = is_full && matches!(freed, Ok(Freed::Limbo));
-        let full = is_full.then(|| self.close_full(&mut state, quiet));
+        let full = is_full.then(|| self.close_full(&mut state, extent, quiet));
         freed.map(|freed| (freed, full))
     }
 
     /// Closes the open batch, where a fence may be made now.
-    fn close_full(&self, state: &mut ArenaState<D::Fence>, quiet: bool) -> FullBatch<'_, D> {
-        let share = (self.share_of(Extent::Share)).filter(|_| !quiet);
+    fn close_full(
+        &self,
+        state: &mut ArenaState<D::Fence>,
+        extent: Extent,
+        quiet: bool,
+    ) -> FullBatch<'_, D> {
+        let share = self.share_of(extent).filter(|_| !quiet);
         FullBatch {
             closing: self.close_share(state, share),
         }

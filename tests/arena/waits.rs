@@ -1,18 +1,19 @@
 //! What an allocation waits for when memory is short, and what it does not.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::arena::Arena;
 use vramalloc_core::config::{Config, DeviceShare, FreeSync, PinnedConfig, StrategyKind};
 use vramalloc_core::driver::mapping::Mapping;
-use vramalloc_core::driver::{MemInfo, Whose};
+use vramalloc_core::driver::{IfEnding, MemInfo, Whose};
 use vramalloc_core::page_map::{ArenaId, PageMap};
 use vramalloc_core::quota::Quota;
 use vramalloc_core::{AllocError, Code, Driver, PinnedPlan};
-use vramalloc_model::{Call, SimDriver};
+use vramalloc_model::{Call, Gpu, Settings, SimDriver};
 
 use crate::rig::{MS, Rig, plain};
 
@@ -404,4 +405,106 @@ fn the_work_of_others_is_not_waited_for_where_that_is_not_enough() {
     arena.free(blocks[1]).unwrap();
     assert!(arena.allocate(Bytes::kib(1536)).is_ok());
     assert!(waits() > 0);
+}
+
+/// A driver whose context may be ending, as long as the test runs.
+struct Undecided(SimDriver);
+
+impl Mapping for Undecided {}
+
+impl Driver for Undecided {
+    type Fence = <SimDriver as Driver>::Fence;
+
+    fn alloc(&self, size: Bytes) -> Result<Address, Code> {
+        self.0.alloc(size)
+    }
+
+    fn free(&self, address: Address) -> Result<(), Code> {
+        self.0.free(address)
+    }
+
+    fn free_from_here(&self, _address: Address) -> Result<(), Code> {
+        Err(Code::NOT_READY)
+    }
+
+    fn giving_back<R>(
+        &self,
+        _ending: IfEnding,
+        _work: impl FnOnce(&dyn Fn(Address) -> Result<(), Code>) -> R,
+    ) -> Option<R> {
+        None
+    }
+
+    fn mem_info(&self) -> Result<MemInfo, Code> {
+        self.0.mem_info()
+    }
+
+    fn fence(&self) -> Result<Self::Fence, Code> {
+        self.0.fence()
+    }
+
+    fn reached(&self, fence: &Self::Fence) -> Result<bool, Code> {
+        self.0.reached(fence)
+    }
+
+    fn wait(&self, fence: &Self::Fence, whose: Whose) -> Result<bool, Code> {
+        self.0.wait(fence, whose)
+    }
+}
+
+/// What is the driver's stays in limbo meanwhile, and nobody goes on trying.
+#[test]
+fn a_context_that_may_be_ending_holds_no_call_up() {
+    let gpu = Gpu::new(Settings::default());
+    let driver = gpu.driver(0).unwrap();
+    let stream = gpu.stream(driver.context(), false).unwrap();
+    let config = plain(StrategyKind::Passthrough);
+    let map = Arc::new(PageMap::new());
+    let quota = Arc::new(Quota::new(Bytes::MAX));
+    let arena = Arena::new(ArenaId(0), Undecided(driver), &config, map, quota);
+    let block = arena.allocate(Bytes::mib(4)).unwrap();
+    gpu.launch(stream, MS, &[(block, Bytes::mib(4))]).unwrap();
+    arena.free(block).unwrap();
+    let (told, done) = mpsc::channel();
+    thread::spawn(move || {
+        // The first one makes the fence, the second finds it reached.
+        arena.flush();
+        gpu.pass(MS);
+        arena.flush();
+        arena.trim();
+        told.send(arena.limbo()).unwrap();
+    });
+    let in_limbo = done.recv_timeout(Duration::from_secs(60));
+    assert_eq!(in_limbo, Ok(Bytes::mib(4)));
+}
+
+/// Its batch may be closed by another thread's free, which fills it.
+#[test]
+fn a_strict_free_waits_also_where_another_closes_its_batch() {
+    let config = Config {
+        free_sync: FreeSync::Strict,
+        ..plain(StrategyKind::AutoGrowth)
+    };
+    let rig = Rig::new(&config, Bytes::mib(512));
+    let ends = AtomicBool::new(false);
+    let early = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                let fills = rig.get(Bytes::mib(64));
+                rig.arena.free(fills).unwrap();
+            }
+        });
+        let early = (0..30_000).filter(|_| {
+            let block = rig.get(Bytes::kib(64));
+            let work = [(block, Bytes::kib(64))];
+            let end = rig.gpu.launch(rig.stream, 1000 * MS, &work).unwrap();
+            rig.arena.free(block).unwrap();
+            rig.gpu.now() < end
+        });
+        let early = early.count();
+        ends.store(true, Ordering::Relaxed);
+        early
+    });
+    assert_eq!(early, 0);
+    rig.ends_clean();
 }

@@ -131,6 +131,35 @@ fn a_device_that_was_reset_is_a_new_one() {
     });
 }
 
+/// Also where a runtime makes a device's context current only when it needs it.
+#[test]
+fn memory_lies_on_the_device_that_is_set() {
+    // Enough for the thread to have blocks that it hands out again.
+    let frees: String = (0..300).map(|block| format!("-{block} ")).collect();
+    let steps = format!("{}{frees}+4K +4K +4K d1 +4K d0 +4K", "+4K ".repeat(300));
+    for kind in Kind::each() {
+        for late in ["0", "1"] {
+            let run = |run: Run| {
+                let run = run.env("SIM_CUDA_SETS_LATE", late);
+                steps.split(' ').fold(run, Run::arg).go()
+            };
+            let bare = run(Run::bare("steps", kind));
+            let outcome = run(Run::preloaded("steps", kind));
+            outcome.quiet(0);
+            assert_eq!(outcome.stdout, bare.stdout, "{}", outcome.what);
+            let stats = outcome.stats();
+            let hits = stats["arenas"][0]["thread_hits"].as_u64();
+            assert!(hits > Some(0), "{}", outcome.what);
+            let arenas = stats["arenas"].as_array().unwrap().iter();
+            let on = |arena: &serde_json::Value| {
+                ["device", "allocations"].map(|key| arena[key].as_u64().unwrap())
+            };
+            let counted: Vec<_> = arenas.map(on).collect();
+            assert_eq!(counted, [[0, 304], [1, 1]], "{}", outcome.what);
+        }
+    }
+}
+
 /// A free that waits as CUDA's does is the cure for a program that reads on the
 /// host what a copy brings, and has only freed before. Without it such a program
 /// reads too early: were that to change, the pages that say so would be wrong.

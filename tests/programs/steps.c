@@ -17,6 +17,7 @@
  *   s      waits for the device
  *   oSIZE  takes memory in the order of the stream that `w` works on, and
  *          gives it back in that order
+ *   dN     sets device N
  *   i      asks what is free
  *   I      the same, and shows it
  *   mMS    sleeps MS milliseconds
@@ -145,6 +146,7 @@ static int do_step(const char *step) {
     case 'q': printf("work: %d\n", gpu_event_query(event)); break;
     case 's': GPU(gpu_sync()); break;
     case 'o': take_in_order(stream, size_of(value)); break;
+    case 'd': GPU(gpu_set_device(n)); break;
     case 'i': GPU(gpu_mem_info(&available, &total)); break;
     case 'I':
         GPU(gpu_mem_info(&available, &total));

@@ -14,6 +14,7 @@ use std::ptr;
 use vramalloc_core::page_map::Owner;
 use vramalloc_core::{Bytes, Code};
 
+use crate::driver::devices;
 use crate::pools::device::{self, Asking, DeviceArena, DevicePool};
 use crate::pools::memory::{self, Freed, Refusal};
 use crate::process::guard::failing_with;
@@ -109,7 +110,11 @@ fn pool() -> Option<&'static DevicePool> {
     let mut set: c_int = 0;
     // SAFETY: writes the answer to a local.
     let result = unsafe { real::cudaGetDevice(&raw mut set) };
-    (result == 0 && set == pool.device()).then_some(pool)
+    if result != 0 || set != pool.device() {
+        return None;
+    }
+    devices::runtime_answered();
+    Some(pool)
 }
 
 /// Fails with `code`, and has the runtime note that as its own failure: the

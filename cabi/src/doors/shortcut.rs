@@ -5,7 +5,8 @@
 //! nothing here can panic, and nothing is held in the calls of the real functions,
 //! which may call the program back. Invariant: where it answers, the long way would
 //! have answered the same. Cost: the questions to the driver, for the context, and
-//! to the runtime, for its device; some 30 instructions besides, and the cache's.
+//! to the runtime, for its device, where CUDA has several; some 30 instructions besides,
+//! and the cache's.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -14,6 +15,7 @@ use std::ptr::{self, NonNull};
 use vramalloc_core::library::LibraryId;
 use vramalloc_core::{Address, Bytes};
 
+use crate::driver::devices;
 use crate::owners;
 use crate::pools::device::{self, DeviceArena, DevicePool};
 use crate::process::guard::{Passed, ServingShortly};
@@ -64,14 +66,8 @@ pub(crate) unsafe fn cudaMalloc(
     let pointer = NonNull::new(pointer)?;
     let mut context = ptr::null_mut();
     ask_current(&mut context);
-    let mut set: MaybeUninit<c_int> = MaybeUninit::uninit();
-    // SAFETY: writes the answer to a local.
-    if unsafe { real::known::cudaGetDevice(set.as_mut_ptr()) } != Some(0) {
-        return None;
-    }
     let pool = device::last_pool(context)?;
-    // SAFETY: the runtime said that it wrote the answer.
-    if unsafe { set.assume_init() } != pool.device() {
+    if !devices::is_sole() && asked_device()? != pool.device() {
         return None;
     }
     let address = usize::try_from(allocate(pool, size, library)?.get()).ok()?;
@@ -106,6 +102,18 @@ fn ask_current(context: &mut CUcontext) {
     // SAFETY: writes the answer to the caller's place; it was found before the shortcut
     // was opened.
     unsafe { real::known::cuCtxGetCurrent(context) };
+}
+
+/// The runtime's current device, where it says so.
+#[inline(always)]
+fn asked_device() -> Option<c_int> {
+    let mut set: MaybeUninit<c_int> = MaybeUninit::uninit();
+    // SAFETY: writes the answer to a local.
+    if unsafe { real::known::cudaGetDevice(set.as_mut_ptr()) } != Some(0) {
+        return None;
+    }
+    // SAFETY: the runtime said that it wrote the answer.
+    Some(unsafe { set.assume_init() })
 }
 
 #[inline(always)]

@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::SystemTime;
 
 use spin::mutex::SpinMutex;
@@ -24,6 +24,9 @@ use crate::types::CUdevice;
 use crate::{process, real};
 
 static DEVICES: SpinMutex<Vec<&'static Device>, Brief> = SpinMutex::new(Vec::new());
+
+/// See [`is_sole`]. Relaxed: it stands for itself.
+static IS_SOLE: AtomicBool = AtomicBool::new(false);
 
 /// What is known of a device.
 pub(crate) struct Device {
@@ -241,6 +244,23 @@ pub(crate) fn count() -> c_int {
     // SAFETY: writes the answer to a local.
     let told = unsafe { real::cuDeviceGetCount(&raw mut count) } == 0;
     if told { count.max(0) } else { 0 }
+}
+
+/// Whether the runtime need not be asked which device is current: CUDA has a single one,
+/// and the runtime has answered the question once.
+#[inline(always)]
+pub(crate) fn is_sole() -> bool {
+    IS_SOLE.load(Ordering::Relaxed)
+}
+
+/// The runtime has said which device is current.
+pub(crate) fn runtime_answered() {
+    static IS_COUNTED: AtomicBool = AtomicBool::new(false);
+    // Relaxed: how many there are stays so, and to count them twice is harmless.
+    if !IS_COUNTED.load(Ordering::Relaxed) {
+        IS_SOLE.store(count() == 1, Ordering::Relaxed);
+        IS_COUNTED.store(true, Ordering::Relaxed);
+    }
 }
 
 /// CUDA's number of a device; `None` before the process has initialised CUDA.

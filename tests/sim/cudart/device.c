@@ -3,13 +3,16 @@
  *
  * Invariant: a thread that passed simrt_need_context has a current context,
  * its own if it made one through the driver, else the primary context of its
- * device. A context is made when it is first needed, or by cudaSetDevice.
+ * device. A context is made when it is first needed, or by cudaSetDevice
+ * (with SIM_CUDA_SETS_LATE=1 not by that).
  * Cost: one cuCtxGetCurrent per call of the program.
  */
 #include "runtime.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -20,6 +23,8 @@ static struct {
  * context, and none takes the lock. */
 static atomic_int ever_reset;
 static __thread int thread_device __attribute__((tls_model("initial-exec")));
+/* It is set, and its context is made current by the next call that needs one. */
+static __thread int is_due __attribute__((tls_model("initial-exec")));
 
 static cudaError_t device_handle(int ordinal, CUdevice *device) {
     int count = 0;
@@ -65,6 +70,7 @@ static int reset_device_of(CUcontext context) {
 static cudaError_t enter_primary(int ordinal) {
     CUcontext context;
     cudaError_t code = simrt_primary(ordinal, &context);
+    is_due = 0;
     return code ? code : DRIVER(cuCtxSetCurrent)(context);
 }
 
@@ -76,7 +82,7 @@ cudaError_t simrt_need_context(void) {
     code = DRIVER(cuCtxGetCurrent)(&current);
     if (code)
         return code;
-    if (!current)
+    if (!current || is_due)
         return enter_primary(thread_device);
     int stale = reset_device_of(current);
     return stale < 0 ? cudaSuccess : enter_primary(stale);
@@ -85,7 +91,7 @@ cudaError_t simrt_need_context(void) {
 static int current_device(void) {
     CUcontext current = NULL;
     CUdevice device;
-    if (!DRIVER(cuCtxGetCurrent)(&current) && current &&
+    if (!is_due && !DRIVER(cuCtxGetCurrent)(&current) && current &&
         !DRIVER(cuCtxGetDevice)(&device))
         return device;
     return thread_device;
@@ -106,10 +112,21 @@ cudaError_t cudaGetDevice(int *device) {
     IN_DRIVER((*device = current_device(), cudaSuccess));
 }
 
+/* As runtimes before 12. */
+static int sets_late(void) {
+    const char *late = getenv("SIM_CUDA_SETS_LATE");
+    return late && !strcmp(late, "1");
+}
+
 static cudaError_t set_device(int ordinal) {
-    cudaError_t code = enter_primary(ordinal);
-    if (!code)
+    CUdevice device;
+    int is_late = sets_late();
+    cudaError_t code =
+        is_late ? device_handle(ordinal, &device) : enter_primary(ordinal);
+    if (!code) {
         thread_device = ordinal;
+        is_due = is_late;
+    }
     return code;
 }
 

@@ -19,9 +19,9 @@ static struct {
     CUcontext context; /* also after a reset, to know a stale one */
     int active;
 } primaries[MAX_DEVICES];
-/* Whether a device was ever reset: if not, no call need look for a stale
- * context, and none takes the lock. */
-static atomic_int ever_reset;
+/* Whether a device was ever reset, or set late: if not, no call need look for
+ * a context to leave, and none takes the lock. */
+static atomic_int ever_left;
 static __thread int thread_device __attribute__((tls_model("initial-exec")));
 /* It is set, and its context is made current by the next call that needs one. */
 static __thread int is_due __attribute__((tls_model("initial-exec")));
@@ -54,11 +54,13 @@ cudaError_t simrt_primary(int ordinal, CUcontext *context) {
     return code;
 }
 
-/* The device whose primary context this is, if that was reset; else -1. */
-static int reset_device_of(CUcontext context) {
+/* The device to enter in place of this context, which is the primary one of a
+ * device that was reset, or another one was set since; else -1. Apart, so that
+ * other programs' calls take not one instruction more. */
+static __attribute__((noinline, cold)) int device_after(CUcontext context) {
     int found = -1;
-    if (!atomic_load_explicit(&ever_reset, memory_order_acquire))
-        return found;
+    if (is_due)
+        return thread_device;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < MAX_DEVICES && found < 0; i++)
         if (primaries[i].context == context && !primaries[i].active)
@@ -82,10 +84,12 @@ cudaError_t simrt_need_context(void) {
     code = DRIVER(cuCtxGetCurrent)(&current);
     if (code)
         return code;
-    if (!current || is_due)
+    if (!current)
         return enter_primary(thread_device);
-    int stale = reset_device_of(current);
-    return stale < 0 ? cudaSuccess : enter_primary(stale);
+    if (!atomic_load_explicit(&ever_left, memory_order_acquire))
+        return cudaSuccess;
+    int after = device_after(current);
+    return after < 0 ? cudaSuccess : enter_primary(after);
 }
 
 static int current_device(void) {
@@ -127,6 +131,8 @@ static cudaError_t set_device(int ordinal) {
         thread_device = ordinal;
         is_due = is_late;
     }
+    if (is_late)
+        atomic_store_explicit(&ever_left, 1, memory_order_release);
     return code;
 }
 
@@ -178,7 +184,7 @@ static cudaError_t reset_device(void) {
     pthread_mutex_lock(&lock);
     primaries[ordinal].active = 0;
     pthread_mutex_unlock(&lock);
-    atomic_store_explicit(&ever_reset, 1, memory_order_release);
+    atomic_store_explicit(&ever_left, 1, memory_order_release);
     return DRIVER(cuDevicePrimaryCtxReset)(device);
 }
 

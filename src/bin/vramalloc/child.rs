@@ -18,6 +18,8 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::iterator::exfiltrator::origin::Origin;
 use signal_hook::low_level::siginfo::Cause;
 
+use super::script;
+
 /// The signals that are passed on.
 const PASSED_ON: &[i32] = &[SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
@@ -46,7 +48,11 @@ impl Ended {
 /// # Errors
 /// Why it could not be started.
 pub(super) fn run(command: &mut Command) -> io::Result<Ended> {
-    ends_with_us(command);
+    // With a step of ours in the child, what the system does not know would be the shell's,
+    // whatever it holds.
+    if script::is_known(command) {
+        ends_with_us(command);
+    }
     // Handlers are installed before the child starts, so that no signal is
     // lost. A signal that is ignored stays ignored, here and (by inheritance)
     // in the child: nohup.

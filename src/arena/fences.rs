@@ -409,7 +409,8 @@ impl<D: Driver> Arena<D> {
     }
 
     /// The same in a free that waits as the driver's own, and may have closed all there is.
-    /// It is fenced as it is: another thread's free that finds nothing to close waits for it.
+    /// That epoch gets the fence, and is not open again before: another thread's free, which
+    /// then finds nothing to close, waits for it.
     pub(super) fn wait_in_free(&self, closing: Option<Closing<'_, D>>) {
         match closing {
             Some(closing) => self.fence_by(closing, Driver::fence_after_own),

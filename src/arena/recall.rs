@@ -416,6 +416,7 @@ impl<F: Clone> ArenaState<F> {
 
     /// Calls back and closes the caches of which `goes` is true. Whether there was one.
     fn recall_where(&mut self, goes: impl FnMut(&mut Kept) -> bool) -> bool {
+        // There is nothing to take out, and no room to take away.
         if self.caches.are_closed() && self.hub.common.get().is_none() {
             return false;
         }

@@ -89,12 +89,14 @@ fn begin(start: &'static Start) {
 
 ctor::declarative::ctor! {
     /// Finds the next `dlsym`, and what standard error and the working folder
-    /// are, before other code runs. Earlier calls find them themselves.
+    /// are, before other code runs. Earlier calls find them themselves. What `vramalloc
+    /// run` started ends with it from here on.
     #[ctor(unsafe)]
     fn loaded() {
         resolve::next_dlsym();
         outside::remember();
         start_folder();
+        notes::end_with_command();
     }
 }
 

@@ -4,9 +4,8 @@
 //! limit holds whatever threads do at the same time. Where the driver has no chunk of the
 //! size that the strategy wants, smaller ones are asked for.
 //!
-//! Owns nothing. Invariant: where the strategy takes large chunks, one thread of an
-//! arena takes them at a time.
-//! Cost: a call of the driver for each size that is asked for.
+//! Owns nothing. Invariant: of a strategy with large chunks, one thread of an arena takes
+//! a chunk at a time. Cost: a call of the driver for each size that is asked for.
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;

@@ -107,7 +107,9 @@ fn a_terminated_run_leaves_statistics_and_says_what_they_say() {
 #[test]
 fn a_program_ends_with_a_run_that_is_killed() {
     let place = Place::new("killed_run");
-    let mut run = place.run(&[], "echo started; exec sleep 60");
+    let mut run = place.command(&["run", "--library"]);
+    run.arg(library())
+        .args(["--", "sh", "-c", "echo started; exec sleep 60"]);
     let mut child = run.stdout(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();

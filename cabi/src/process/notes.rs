@@ -1,7 +1,7 @@
 //! Tells `vramalloc run` of this process: that it used CUDA memory, where its
 //! statistics are or why there are none, and that it ended. A process that ends
 //! by `_exit` leaves no statistics, and the command could not tell it from one
-//! that used no CUDA.
+//! that used no CUDA. The process that the command started also ends with it.
 //!
 //! The variable names a file in the command's memory by way of `/proc`. So no
 //! descriptor is inherited, and a name that is no such file (the command is
@@ -21,6 +21,20 @@ use super::outside::quietly;
 /// Where the notes of this process go.
 pub(crate) fn place() -> Option<PathBuf> {
     env::var_os(NOTES).map(PathBuf::from)
+}
+
+/// Has the system kill this process where the command is killed that started it: nobody
+/// can pass that signal on, and the program would go on with its memory.
+pub(super) fn end_with_command() {
+    let Some(place) = place() else {
+        return;
+    };
+    // SAFETY: asks for a number.
+    let parent = unsafe { libc::getppid() };
+    if place.starts_with(format!("/proc/{parent}/fd")) {
+        // SAFETY: no pointer is given.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    }
 }
 
 /// Writes a note, if `vramalloc run` asked for notes.

@@ -1,24 +1,19 @@
-//! Runs a program as if it ran without the command: signals reach it, its exit status
-//! is returned, and where the command is killed, it is killed too.
+//! Runs a program as if it ran without the command: signals reach it, and its
+//! exit status is returned.
 //!
 //! Invariant: a signal is only sent while the child has not been reaped, so it
 //! cannot reach another process with the same id.
 
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::{fs, io, thread};
 
-use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process,
-    set_parent_process_death_signal, waitid,
-};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::iterator::exfiltrator::origin::Origin;
 use signal_hook::low_level::siginfo::Cause;
-
-use super::script;
 
 /// The signals that are passed on.
 const PASSED_ON: &[i32] = &[SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
@@ -43,16 +38,11 @@ impl Ended {
     }
 }
 
-/// Runs `command` to its end, on a thread that lives as long.
+/// Runs `command` to its end.
 ///
 /// # Errors
 /// Why it could not be started.
 pub(super) fn run(command: &mut Command) -> io::Result<Ended> {
-    // With a step of ours in the child, what the system does not know would be the shell's,
-    // whatever it holds.
-    if script::is_known(command) {
-        ends_with_us(command);
-    }
     // Handlers are installed before the child starts, so that no signal is
     // lost. A signal that is ignored stays ignored, here and (by inheritance)
     // in the child: nohup.
@@ -93,22 +83,6 @@ pub(super) fn run(command: &mut Command) -> io::Result<Ended> {
         pid: child.id(),
         status: child.wait()?,
     })
-}
-
-/// Has the child killed where this process is: nobody can pass that signal on, and the
-/// program would go on, and keep its memory, where nobody looks for it.
-fn ends_with_us(command: &mut Command) {
-    let parent = getpid();
-    let ends_with = move || {
-        set_parent_process_death_signal(Some(Signal::KILL))?;
-        // It may have come before that.
-        match getppid() == Some(parent) {
-            true => Ok(()),
-            false => Err(io::ErrorKind::Interrupted.into()),
-        }
-    };
-    // SAFETY: two system calls, and no memory is allocated between the fork and the program.
-    unsafe { command.pre_exec(ends_with) };
 }
 
 /// Whether the child has had this signal already: the terminal sends what is typed there to

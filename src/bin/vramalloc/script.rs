@@ -9,7 +9,6 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::ops::Range;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,9 +17,6 @@ use rustix::io::Errno;
 
 /// The interpreter that a Python package started this command with.
 pub(super) const VARIABLE: &str = "VRAMALLOC_PYTHON";
-
-/// Of a program in machine code: as far as the machine is named.
-const HEADER: usize = 20;
 
 /// The interpreters that are looked for in `PATH`; that of an active environment
 /// comes first there.
@@ -72,7 +68,12 @@ pub(super) fn by_shell(command: &Command, error: &io::Error) -> Option<Command> 
     if Errno::from_io_error(error) != Some(Errno::NOEXEC) {
         return None;
     }
-    let path = file_of(command)?;
+    let name = command.get_program();
+    let path = if has_slash(name) {
+        PathBuf::from(name)
+    } else {
+        in_path(Path::new(name))?
+    };
     if !is_text(&path) {
         return None;
     }
@@ -85,30 +86,6 @@ pub(super) fn by_shell(command: &Command, error: &io::Error) -> Option<Command> 
         };
     }
     Some(shell)
-}
-
-/// Whether the system starts a program as it is: the file names its interpreter, or is for
-/// processors such as this one.
-pub(super) fn is_known(command: &Command) -> bool {
-    // The class and the byte order come after the magic, the machine after the type.
-    let is_same = |program: &[u8], own: &[u8]| {
-        let parts = [0..6, 18..20];
-        let same = |part: Range<usize>| program.get(part.clone()) == own.get(part);
-        own.len() == HEADER && parts.into_iter().all(same)
-    };
-    let program = file_of(command).map(|path| beginning(&path));
-    program.is_some_and(|program| {
-        program.starts_with(b"#!") || is_same(&program, &beginning(Path::new("/proc/self/exe")))
-    })
-}
-
-/// The file that is started.
-fn file_of(command: &Command) -> Option<PathBuf> {
-    let name = command.get_program();
-    if has_slash(name) {
-        return Some(PathBuf::from(name));
-    }
-    in_path(Path::new(name))
 }
 
 /// Why a program that the system does not find is not found.
@@ -190,12 +167,7 @@ fn is_text(path: &Path) -> bool {
 
 /// Whether a file names its interpreter.
 fn begins_so(path: &Path) -> bool {
-    beginning(path).starts_with(b"#!")
-}
-
-/// How a file begins; nothing where it cannot be read.
-fn beginning(path: &Path) -> Vec<u8> {
-    let mut begin = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(HEADER as u64).read_to_end(&mut begin));
-    read.map_or_else(|_| Vec::new(), |_| begin)
+    let mut first = [0; 2];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut first));
+    read.is_ok() && first == *b"#!"
 }

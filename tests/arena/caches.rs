@@ -139,7 +139,8 @@ fn what_threads_keep_comes_back() {
     rig.ends_clean();
 }
 
-/// Thousands of threads that each keep a few blocks leave nothing behind.
+/// Thousands of threads that each keep a few blocks leave nothing behind: no slab more than
+/// the first four may take, which may all come before there is one.
 #[test]
 fn threads_that_end_leave_nothing() {
     let rig = rig();
@@ -155,7 +156,7 @@ fn threads_that_end_leave_nothing() {
             }
         });
     }
-    assert!(rig.arena.glance().reserved <= Bytes::mib(4));
+    assert!(rig.arena.glance().reserved <= Bytes::mib(8));
     rig.ends_clean();
 }
 

@@ -117,13 +117,8 @@ impl<D: Driver> Arena<D> {
     /// Closes the open batch behind a fence. Does nothing while fences may not
     /// be made.
     pub(super) fn close(&self, extent: Extent) {
-        self.close_by(extent, Driver::fence);
-    }
-
-    /// The same behind a fence of this kind.
-    fn close_by(&self, extent: Extent, fence: impl FnOnce(&Metered<D>) -> Result<D::Fence, Code>) {
         if let Some(closing) = self.close_batch(extent) {
-            self.fence_by(closing, fence);
+            self.fence_by(closing, Driver::fence);
         }
     }
 
@@ -410,13 +405,24 @@ impl<D: Driver> Arena<D> {
 
     /// The same in a free that waits as the driver's own, and may have closed all there is.
     /// That epoch gets the fence, and is not open again before: another thread's free, which
-    /// then finds nothing to close, waits for it.
+    /// then finds nothing to close, waits for it. Where no fence comes about there, it is
+    /// open again, and that free makes one itself.
     pub(super) fn wait_in_free(&self, closing: Option<Closing<'_, D>>) {
-        match closing {
-            Some(closing) => self.fence_by(closing, Driver::fence_after_own),
-            None => self.close_by(Extent::All, Driver::fence_after_own),
+        let mut closing = closing.or_else(|| self.close_batch(Extent::All));
+        loop {
+            let is_own = closing.is_some();
+            if let Some(closing) = closing {
+                self.fence_by(closing, Driver::fence_after_own);
+            }
+            while self.wait_for_oldest(Wait::All, Whose::Own) {}
+            if is_own {
+                return;
+            }
+            closing = self.close_batch(Extent::All);
+            if closing.is_none() {
+                return;
+            }
         }
-        while self.wait_for_oldest(Wait::All, Whose::Own) {}
     }
 
     /// Empties limbo by whatever is allowed now: memory is short.

@@ -1,5 +1,7 @@
 //! What an allocation waits for when memory is short, and what it does not.
 
+mod strict;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -476,35 +478,4 @@ fn a_context_that_may_be_ending_holds_no_call_up() {
     });
     let in_limbo = done.recv_timeout(Duration::from_secs(60));
     assert_eq!(in_limbo, Ok(Bytes::mib(4)));
-}
-
-/// Its batch may be closed by another thread's free, which fills it.
-#[test]
-fn a_strict_free_waits_also_where_another_closes_its_batch() {
-    let config = Config {
-        free_sync: FreeSync::Strict,
-        ..plain(StrategyKind::AutoGrowth)
-    };
-    let rig = Rig::new(&config, Bytes::mib(512));
-    let ends = AtomicBool::new(false);
-    let early = thread::scope(|scope| {
-        scope.spawn(|| {
-            while !ends.load(Ordering::Relaxed) {
-                let fills = rig.get(Bytes::mib(64));
-                rig.arena.free(fills).unwrap();
-            }
-        });
-        let early = (0..30_000).filter(|_| {
-            let block = rig.get(Bytes::kib(64));
-            let work = [(block, Bytes::kib(64))];
-            let end = rig.gpu.launch(rig.stream, 1000 * MS, &work).unwrap();
-            rig.arena.free(block).unwrap();
-            rig.gpu.now() < end
-        });
-        let early = early.count();
-        ends.store(true, Ordering::Relaxed);
-        early
-    });
-    assert_eq!(early, 0);
-    rig.ends_clean();
 }

@@ -9,28 +9,22 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from ._environment import FOLDER, VARIABLE
+from ._environment import COMMAND, FOLDER, VARIABLE, command_path
 
-COMMAND = "vramalloc"
 #: By this the command knows which interpreter runs a file that ends in .py.
 PYTHON = "VRAMALLOC_PYTHON"
 
 
 def _command() -> Path:
-    """The command: in this package, or beside the library that a variable names."""
-    places = [FOLDER / COMMAND]
-    named = os.environ.get(VARIABLE)
-    if named:
-        places.insert(0, Path(named).resolve().parent / COMMAND)
-    for place in places:
-        if place.is_file():
-            return place
-    _fail(
-        f"{places[-1]} is missing: this vramalloc was installed without its command; install "
-        f"its wheel, or let {VARIABLE} name the library beside a command that 'scripts/build' "
-        "made",
-        127,
-    )
+    command = command_path()
+    if command is None:
+        _fail(
+            f"{FOLDER / COMMAND} is missing: this vramalloc was installed without its command; "
+            f"install its wheel, or let {VARIABLE} name the library beside a command that "
+            "'scripts/build' made",
+            127,
+        )
+    return command
 
 
 def _fail(why: str, status: int) -> NoReturn:

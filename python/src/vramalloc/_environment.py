@@ -11,6 +11,7 @@ import math
 import os
 import re
 import stat
+import subprocess
 import sys
 import warnings
 from collections.abc import Mapping
@@ -29,6 +30,9 @@ PRELOAD = "LD_PRELOAD"
 
 #: Where this package has its library and its command.
 FOLDER = Path(__file__).resolve().parent / "lib"
+COMMAND = "vramalloc"
+#: The command's exit status where it cannot read what it was given.
+_USAGE = 2
 
 #: What stands between the entries of LD_PRELOAD, so that no entry can hold it.
 _SEPARATORS = re.compile("[ :]")
@@ -98,11 +102,37 @@ def preload_env(env: Mapping[str, str] | None = None, **options: Value) -> dict[
 
 def _variables(env: Mapping[str, str], options: Mapping[str, Value]) -> dict[str, str]:
     """The variables to set."""
-    result = {
-        _variable(name): _shown(name, value) for name, value in options.items() if value is not None
-    }
+    shown = {name: _shown(name, value) for name, value in options.items() if value is not None}
+    result = {_variable(name): text for name, text in shown.items()}
     result[PRELOAD] = _with_library(env.get(PRELOAD, ""))
+    if shown:
+        _check(env, shown)
     return result
+
+
+def _check(env: Mapping[str, str], options: Mapping[str, str]) -> None:
+    """Has the command read the options; without it, the library warns in the process that is
+    started."""
+    command = command_path()
+    if command is None:
+        return
+    given = [f"--option={name}={text}" for name, text in options.items()]
+    alone = {name: value for name, value in env.items() if name != PRELOAD}
+    asked = [command, "options", "--changed", *given]
+    try:
+        ended = subprocess.run(asked, env=alone, capture_output=True, text=True, errors="replace")
+    except OSError:
+        return
+    if ended.returncode == _USAGE:
+        raise ValueError(ended.stderr.strip().removeprefix("vramalloc: "))
+
+
+def command_path() -> Path | None:
+    """The command: beside the library that ``VRAMALLOC_LIBRARY`` names, or in this package."""
+    named = os.environ.get(VARIABLE)
+    folders = [Path(named).resolve().parent] if named else []
+    places = [folder / COMMAND for folder in (*folders, FOLDER)]
+    return next((place for place in places if place.is_file()), None)
 
 
 def _variable(option: str) -> str:

@@ -33,6 +33,7 @@ mod diff;
 mod doctor;
 mod export;
 mod families;
+mod given;
 mod gloss;
 mod grid;
 mod html;

@@ -7,6 +7,7 @@ use globset::GlobBuilder;
 use serde_json::{Value, json};
 use vramalloc_core::config::{self, Effective, Host, Loaded, OPTIONS, OptionRow, Role, Torch};
 
+use super::given::{self, Environment};
 use super::gloss;
 use super::grid::{Column, Grid};
 use super::lines::Lines;
@@ -32,6 +33,11 @@ pub(super) struct Arguments {
     #[arg(long)]
     changed: bool,
 
+    /// As if this option were given to vramalloc run; one that cannot be read is
+    /// an error
+    #[arg(long = "option", value_name = "KEY=VALUE")]
+    options: Vec<String>,
+
     /// Say of each option what it accepts and does
     #[arg(long, short)]
     verbose: bool,
@@ -44,17 +50,13 @@ pub(super) struct Arguments {
 /// Prints the list. Returns the exit status. What cannot be read in the
 /// environment is reported on standard error.
 pub(super) fn options(arguments: &Arguments) -> u8 {
-    let loaded = config::load(env::vars_os(), Host::default());
-    let mut rows: Vec<&'static OptionRow> = OPTIONS.iter().collect();
-    if let Some(pattern) = &arguments.pattern {
-        match fitting(pattern) {
-            Ok(fitting) => rows = fitting,
-            Err(error) => {
-                say(error);
-                return USAGE;
-            }
+    let (loaded, mut rows) = match asked_for(arguments) {
+        Ok(asked_for) => asked_for,
+        Err(error) => {
+            say(error);
+            return USAGE;
         }
-    }
+    };
     if arguments.changed {
         rows.retain(|row| is_changed(row, &loaded));
     }
@@ -88,6 +90,19 @@ const PREFIX: &str = "VRAMALLOC_";
 
 /// A name that is less like what was given is not meant.
 const NEAR: f64 = 0.75;
+
+/// The options that are in force, and those to tell of.
+fn asked_for(arguments: &Arguments) -> Result<(Loaded, Vec<&'static OptionRow>), String> {
+    let pattern = arguments.pattern.as_deref();
+    let rows = pattern.map_or_else(|| Ok(OPTIONS.iter().collect()), fitting)?;
+    let given = given::pairs(&arguments.options)?;
+    given::check(&given)?;
+    let mut environment: Environment = env::vars_os().collect();
+    for (key, value) in &given {
+        given::set(&mut environment, key, value);
+    }
+    Ok((config::load(environment, Host::default()), rows))
+}
 
 /// The options that a pattern names.
 fn fitting(pattern: &str) -> Result<Vec<&'static OptionRow>, String> {

@@ -1,7 +1,7 @@
 //! `vramalloc run`: runs a program under the library, and says where its
 //! statistics are, or what they say.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use vramalloc_core::config::{self, Host, NOTES, StatsTarget};
 use vramalloc_core::stats::Process;
 
 use super::child::{self, Ended};
+use super::given::{self, Environment};
 use super::library;
 use super::lines::Lines;
 use super::notes::{Notes, Said};
@@ -115,15 +116,13 @@ fn prepare(arguments: &Arguments, program: &[OsString]) -> Result<(Command, Stat
     // It was meant for this command.
     command.args(rest).env_remove(script::VARIABLE);
 
-    let mut environment: BTreeMap<OsString, OsString> = env::vars_os().collect();
+    let mut environment: Environment = env::vars_os().collect();
     for (key, value) in chosen {
-        for name in other_names(key) {
-            environment.remove(OsStr::new(&name));
+        for name in given::variables(key) {
             command.env_remove(name);
         }
-        let name = format!("VRAMALLOC_{}", key.to_ascii_uppercase());
-        command.env(&name, &value);
-        environment.insert(name.into(), value.into());
+        command.env(given::variable(key), &value);
+        given::set(&mut environment, key, &value);
     }
     let preload = library::in_front(
         &library,
@@ -169,14 +168,7 @@ fn prepare(arguments: &Arguments, program: &[OsString]) -> Result<(Command, Stat
 
 /// The options of the command line, from the weakest to the strongest.
 fn chosen(arguments: &Arguments) -> Result<Vec<(&str, String)>, String> {
-    let mut chosen = Vec::new();
-    for option in &arguments.options {
-        // The colon is that of VRAMALLOC_CONF.
-        let pair = option
-            .split_once(['=', ':'])
-            .ok_or_else(|| format!("--option {option}: accepted: KEY=VALUE"))?;
-        chosen.push((pair.0.trim(), pair.1.trim().to_owned()));
-    }
+    let mut chosen = given::pairs(&arguments.options)?;
     let named = [
         ("strategy", arguments.strategy.clone()),
         ("limit", arguments.limit.clone()),
@@ -188,21 +180,8 @@ fn chosen(arguments: &Arguments) -> Result<Vec<(&str, String)>, String> {
             chosen.push((key, value.trim().to_owned()));
         }
     }
-    // What some options accept depends on others, which the environment may
-    // set.
-    let settings = config::load(env::vars_os(), Host::default()).settings;
-    let texts: Vec<(&str, &str)> = chosen.iter().map(|(key, value)| (*key, &**value)).collect();
-    config::check_all(settings, &texts)?;
+    given::check(&chosen)?;
     Ok(chosen)
-}
-
-/// The other variables that set the option `key` and could beat it.
-fn other_names(key: &str) -> impl Iterator<Item = String> {
-    let target = config::find(key).map(|row| row.target().key);
-    config::OPTIONS
-        .iter()
-        .filter(move |row| Some(row.target().key) == target)
-        .map(config::variable)
 }
 
 /// Whether each version of the statistics replaces the one before: a pipe, a

@@ -118,7 +118,7 @@ def _check(env: Mapping[str, str], options: Mapping[str, str]) -> None:
         return
     given = [f"--option={name}={text}" for name, text in options.items()]
     alone = {name: value for name, value in env.items() if name != PRELOAD}
-    asked = [command, "options", "--changed", *given]
+    asked = [os.fspath(command), "options", "--changed", *given]
     try:
         ended = subprocess.run(asked, env=alone, capture_output=True, text=True, errors="replace")
     except OSError:

@@ -11,11 +11,11 @@
 //! own without a circle; `ci/floors` reads this list.
 //!
 //! 1. `screen`, `output`, `lines`, `grid`, `gloss`, `progress`, `units`,
-//!    `library`, `link`, `script`, `child`, `notes`, `written`, `statistics`, `owners`, `symbols`,
-//!    `stacks`, `families`, `pauses`, `pages`, `probe`: the form of what is printed; the
-//!    library's file, the program that runs under it, and what its processes said and
-//!    wrote, with the names of functions and libraries; processes that run now, and what is
-//!    in use of devices.
+//!    `library`, `link`, `script`, `given`, `child`, `notes`, `written`, `statistics`,
+//!    `owners`, `symbols`, `stacks`, `families`, `pauses`, `pages`, `probe`: the form of what
+//!    is printed; the library's file, the program that runs under it with the options that
+//!    were given, and what its processes said and wrote, with the names of functions and
+//!    libraries; processes that run now, and what is in use of devices.
 //! 2. `doctor`, `options`, `status`, `look`, `shells`, `snapshot`, `html`: subcommands, what
 //!    the running processes have, and what `vramalloc report` writes with `--snapshot` and
 //!    `--html`.

@@ -403,26 +403,12 @@ impl<D: Driver> Arena<D> {
         while self.wait_for_oldest(Wait::All, whose) {}
     }
 
-    /// The same in a free that waits as the driver's own, and may have closed all there is.
-    /// That epoch gets the fence, and is not open again before: another thread's free, which
-    /// then finds nothing to close, waits for it. Where no fence comes about there, it is
-    /// open again, and that free makes one itself.
+    /// The same in a free that waits as the driver's own, and has closed all there is.
     pub(super) fn wait_in_free(&self, closing: Option<Closing<'_, D>>) {
-        let mut closing = closing.or_else(|| self.close_batch(Extent::All));
-        loop {
-            let is_own = closing.is_some();
-            if let Some(closing) = closing {
-                self.fence_by(closing, Driver::fence_after_own);
-            }
-            while self.wait_for_oldest(Wait::All, Whose::Own) {}
-            if is_own {
-                return;
-            }
-            closing = self.close_batch(Extent::All);
-            if closing.is_none() {
-                return;
-            }
+        if let Some(closing) = closing {
+            self.fence_by(closing, Driver::fence_after_own);
         }
+        while self.wait_for_oldest(Wait::All, Whose::Own) {}
     }
 
     /// Empties limbo by whatever is allowed now: memory is short.

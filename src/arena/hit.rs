@@ -72,7 +72,7 @@ pub(super) enum Release {
     AtOnce,
 }
 
-/// A batch that a free has filled.
+/// A batch that a free has filled, or that waits for its end.
 pub(super) struct FullBatch<'a, D: Driver> {
     /// Its epoch, if a fence may be made now.
     pub(super) closing: Option<Closing<'a, D>>,
@@ -265,9 +265,8 @@ impl<D: Driver> Arena<D> {
     /// The same of a block that no thread keeps.
     #[inline(always)]
     fn free_unkept(&self, address: Address) -> Result<(), FreeError> {
-        let is_strict = self.free_sync == FreeSync::Strict;
         // The free waits for all that it closes.
-        let extent = if is_strict {
+        let extent = if self.free_sync == FreeSync::Strict {
             Extent::All
         } else {
             Extent::Share
@@ -275,7 +274,7 @@ impl<D: Driver> Arena<D> {
         let (freed, full) = self.leave_program(address, extent)?;
         let is_done = match freed {
             Freed::Done => true,
-            Freed::Limbo => !is_strict && full.is_none(),
+            Freed::Limbo => full.is_none(),
             Freed::GiveBack(_) => false,
         };
         if is_done && !self.follows_frees {
@@ -295,15 +294,12 @@ impl<D: Driver> Arena<D> {
                 freed
             }
             Freed::Limbo => {
-                let is_strict = self.free_sync == FreeSync::Strict;
-                let ends = is_strict || full.is_some();
-                let closing = full.and_then(|full| full.closing);
-                if is_strict {
-                    self.wait_in_free(closing);
-                } else if ends {
-                    self.poll_for_later(closing);
-                }
-                if ends {
+                if let Some(full) = full {
+                    if self.free_sync == FreeSync::Strict {
+                        self.wait_in_free(full.closing);
+                    } else {
+                        self.poll_for_later(full.closing);
+                    }
                     self.decay();
                     self.pay();
                     self.bring_together();
@@ -318,7 +314,7 @@ impl<D: Driver> Arena<D> {
     }
 
     /// Takes a block back under the lock; with it, the batch of a block in limbo, if it is
-    /// full, so much of it closed.
+    /// full or all of it is to be closed, so much of it closed.
     #[inline(always)]
     pub(super) fn leave_program(
         &self,
@@ -341,7 +337,11 @@ impl<D: Driver> Arena<D> {
             state.free(address, release)
         };
         state.put_back_some();
-        let is_full = self.batch_is_full(&state.limbo) || self.ends_scattered(&mut state);
+        // A free that waits leaves its block to no other thread's epoch: that one's fence may
+        // fail.
+        let is_full = self.batch_is_full(&state.limbo)
+            || self.ends_scattered(&mut state)
+            || extent == Extent::All;
         let is_full = is_full && matches!(freed, Ok(Freed::Limbo));
         let full = is_full.then(|| self.close_full(&mut state, extent, quiet));
         freed.map(|freed| (freed, full))

@@ -1,4 +1,4 @@
-//! A free that waits as CUDA's does, beside another thread that closes its batch.
+//! A free that waits as CUDA's does, beside other threads that close batches.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
@@ -23,9 +23,9 @@ fn strict() -> Config {
     }
 }
 
-/// The batch is closed by another thread's free, which fills it.
+/// Of 30 000 frees beside a thread that fills batches, none is early.
 #[test]
-fn a_strict_free_waits_also_where_another_closes_its_batch() {
+fn a_strict_free_waits_also_where_another_closes_batches() {
     let rig = Rig::new(&strict(), Bytes::mib(512));
     let ends = AtomicBool::new(false);
     let early = thread::scope(|scope| {
@@ -50,28 +50,48 @@ fn a_strict_free_waits_also_where_another_closes_its_batch() {
     rig.ends_clean();
 }
 
-/// A free whose batch another thread closes, before it can itself, and whose fence fails
-/// while it is waited for.
-struct FailsOther {
+/// A driver that has two threads, `SECOND` and `THIRD`, fill a batch at certain points of
+/// another thread's free.
+struct Crossed {
     driver: SimDriver,
-    /// The free has left its block in the batch; the other may fill it.
-    left: Barrier,
-    /// The other makes the fence.
-    makes: Barrier,
-    /// The fence is waited for.
-    awaited: Barrier,
-    /// How often the free has asked if it may make a fence.
-    step: AtomicU32,
+    /// How often that free has asked if it may make a fence, which it does before each step.
+    asked: AtomicU32,
+    meets: [Barrier; 7],
 }
 
-/// It asks before it leaves its block in the batch, before it would close that, and before
-/// it waits.
-const LEFT: u32 = 1;
-const AWAITED: u32 = 2;
+const SECOND: &str = "second";
+const THIRD: &str = "third";
+const LAST: u32 = 4;
 
-impl Mapping for FailsOther {}
+impl Crossed {
+    fn meet(&self, meets: impl IntoIterator<Item = usize>) {
+        for number in meets {
+            self.meets[number].wait();
+        }
+    }
 
-impl Driver for FailsOther {
+    /// What the others do at this point.
+    fn crosses(&self, point: u32) {
+        match point {
+            // The second closes what there is, and makes the fence.
+            1 => self.meet([0, 1]),
+            // It fails to: what was closed is open again, and the second is done.
+            2 => self.meet([2, 3]),
+            // The third closes what there is, and makes the fence.
+            3 => self.meet([4, 5]),
+            LAST => self.meet([6]),
+            _ => {}
+        }
+    }
+}
+
+fn is_thread(name: &str) -> bool {
+    thread::current().name() == Some(name)
+}
+
+impl Mapping for Crossed {}
+
+impl Driver for Crossed {
     type Fence = <SimDriver as Driver>::Fence;
 
     fn alloc(&self, size: Bytes) -> Result<Address, Code> {
@@ -87,26 +107,19 @@ impl Driver for FailsOther {
     }
 
     fn may_fence(&self) -> bool {
-        if !is_other() {
-            match self.step.fetch_add(1, Ordering::Relaxed) {
-                LEFT => {
-                    self.left.wait();
-                    self.makes.wait();
-                }
-                AWAITED => {
-                    self.awaited.wait();
-                }
-                _ => {}
-            }
+        if !is_thread(SECOND) && !is_thread(THIRD) {
+            self.crosses(self.asked.fetch_add(1, Ordering::Relaxed));
         }
         true
     }
 
     fn fence(&self) -> Result<Self::Fence, Code> {
-        if is_other() {
-            self.makes.wait();
-            self.awaited.wait();
+        if is_thread(SECOND) {
+            self.meet([1, 2]);
             return Err(Code::UNKNOWN);
+        }
+        if is_thread(THIRD) {
+            self.meet([5, 6]);
         }
         self.driver.fence()
     }
@@ -120,41 +133,47 @@ impl Driver for FailsOther {
     }
 }
 
-const OTHER: &str = "other";
-
-fn is_other() -> bool {
-    thread::current().name() == Some(OTHER)
-}
-
+/// Whatever others close at each of its steps, and although a fence of theirs fails.
 #[test]
 fn a_strict_free_waits_also_where_the_fence_of_another_fails() {
     let gpu = Gpu::new(Settings::default());
     let driver = gpu.driver(0).unwrap();
     let stream = gpu.stream(driver.context(), false).unwrap();
-    let driver = FailsOther {
+    let driver = Crossed {
         driver,
-        left: Barrier::new(2),
-        makes: Barrier::new(2),
-        awaited: Barrier::new(2),
-        step: AtomicU32::new(AWAITED + 1),
+        asked: AtomicU32::new(LAST + 1),
+        meets: [(); 7].map(|()| Barrier::new(2)),
     };
     let (map, quota) = (Arc::new(PageMap::new()), Arc::new(Quota::new(Bytes::MAX)));
     let arena = Arena::new(ArenaId(0), driver, &strict(), map, quota);
-    let [small, fills] = [Bytes::kib(64), Bytes::mib(64)].map(|size| arena.allocate(size).unwrap());
-    let end = gpu.launch(stream, 1000 * MS, &[(small, Bytes::kib(64))]);
-    let end = end.unwrap();
-    thread::scope(|scope| {
-        let other = thread::Builder::new().name(OTHER.to_string());
-        let other = other.spawn_scoped(scope, || {
-            arena.driver().left.wait();
-            arena.free(fills).unwrap();
-        });
-        let other = other.unwrap();
-        arena.driver().step.store(0, Ordering::Relaxed);
+    let get = |size| arena.allocate(size).unwrap();
+    let [small, second, third] = [Bytes::kib(64), Bytes::mib(64), Bytes::mib(64)].map(get);
+    let work = [(small, Bytes::kib(64))];
+    let end = gpu.launch(stream, 1000 * MS, &work).unwrap();
+    let driver = arena.driver();
+    let is_early = thread::scope(|scope| {
+        let spawn = |name: &str| thread::Builder::new().name(name.to_owned());
+        let fills = || {
+            driver.meet([0]);
+            arena.free(second).unwrap();
+            driver.meet([3]);
+        };
+        spawn(SECOND).spawn_scoped(scope, fills).unwrap();
+        let fills = || {
+            driver.meet([4]);
+            arena.free(third).unwrap();
+        };
+        spawn(THIRD).spawn_scoped(scope, fills).unwrap();
+        driver.asked.store(0, Ordering::Relaxed);
         arena.free(small).unwrap();
-        assert!(gpu.now() >= end, "the free returned early");
-        other.join().unwrap();
+        let is_early = gpu.now() < end;
+        // What it did not ask for.
+        for point in driver.asked.swap(LAST + 1, Ordering::Relaxed)..=LAST {
+            driver.crosses(point);
+        }
+        is_early
     });
+    assert!(!is_early);
     arena.trim();
     assert_eq!(arena.limbo(), Bytes::ZERO);
 }

@@ -116,7 +116,7 @@ cudaError_t cudaGetDevice(int *device) {
     IN_DRIVER((*device = current_device(), cudaSuccess));
 }
 
-/* As runtimes before 12. */
+/* As runtimes before 12 may. */
 static int sets_late(void) {
     const char *late = getenv("SIM_CUDA_SETS_LATE");
     return late && !strcmp(late, "1");

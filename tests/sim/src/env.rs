@@ -31,7 +31,7 @@
 //! | `SIM_CUDA_MAPPINGS` | | the most mappings at a time; any number where nothing is said |
 //! | `SIM_CUDA_ORPHANS` | 0 | 1: what a destroyed stream still does orders with no other stream |
 //! | `SIM_CUDA_LATE` | 0 | 1: the driver serves until the process is gone, as runtimes up to 11.6 expect that end contexts at exit; 0: until its exit handlers ran |
-//! | `SIM_CUDA_SETS_LATE` | 0 | 1: `cudaSetDevice` of the thin runtime leaves it to the next call to make that device's context current, as runtimes before 12 |
+//! | `SIM_CUDA_SETS_LATE` | 0 | 1: `cudaSetDevice` of the thin runtime leaves it to the next call to make that device's context current, as NVIDIA tells of the initialisation before 12 (10.2 was seen to make it current at once) |
 //! | `SIM_CUDA_NARROW_FREES` | 0 | 1: a free waits for the memory's device and for the current context, and for nobody else who uses it |
 //! | `SIM_CUDA_VERBOSE` | 0 | 1: name the functions asked for that are not there |
 //! | `SIM_CUDA_REPORT` | | file for the report at exit; `%p` is the process |

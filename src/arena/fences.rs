@@ -122,14 +122,14 @@ impl<D: Driver> Arena<D> {
         }
     }
 
-    /// Makes the fence of a closed epoch.
+    /// Makes the fence of a closed epoch. Whether there is one.
     pub(super) fn fence_by(
         &self,
         closing: Closing<'_, D>,
         fence: impl FnOnce(&Metered<D>) -> Result<D::Fence, Code>,
-    ) {
+    ) -> bool {
         let fence = fence(&self.driver).map(Some);
-        self.fenced(closing, fence, Then::PutBack);
+        self.fenced(closing, fence, Then::PutBack) != Fenced::Not
     }
 
     /// Closes the open batch, and makes available what the device is done with.
@@ -403,12 +403,15 @@ impl<D: Driver> Arena<D> {
         while self.wait_for_oldest(Wait::All, whose) {}
     }
 
-    /// The same in a free that waits as the driver's own, and has closed all there is.
+    /// The same in a free that waits as the driver's own, and has closed all there is, where
+    /// a fence may be made. Without one it waits by the driver's own free.
     pub(super) fn wait_in_free(&self, closing: Option<Closing<'_, D>>) {
-        if let Some(closing) = closing {
-            self.fence_by(closing, Driver::fence_after_own);
-        }
+        let is_fenced =
+            closing.is_some_and(|closing| self.fence_by(closing, Driver::fence_after_own));
         while self.wait_for_oldest(Wait::All, Whose::Own) {}
+        if !is_fenced && self.driver.may_give_back() {
+            self.wait_by_free(Whose::Own);
+        }
     }
 
     /// Empties limbo by whatever is allowed now: memory is short.

@@ -12,7 +12,7 @@ use vramalloc_core::driver::{MemInfo, Whose};
 use vramalloc_core::page_map::{ArenaId, PageMap};
 use vramalloc_core::quota::Quota;
 use vramalloc_core::{Code, Driver};
-use vramalloc_model::{Gpu, Settings, SimDriver};
+use vramalloc_model::{Call, Gpu, Settings, SimDriver};
 
 use crate::rig::{MS, Rig, plain};
 
@@ -176,4 +176,29 @@ fn a_strict_free_waits_also_where_the_fence_of_another_fails() {
     assert!(!is_early);
     arena.trim();
     assert_eq!(arena.limbo(), Bytes::ZERO);
+}
+
+/// Where no fence may be made, or none comes about, it waits by the driver's own free.
+#[test]
+fn a_strict_free_waits_also_without_a_fence() {
+    let rig = Rig::new(&strict(), Bytes::mib(512));
+    let other = rig.gpu.stream(rig.arena.driver().context(), false).unwrap();
+    let size = Bytes::mib(4);
+    for is_captured in [false, true] {
+        let block = rig.get(size);
+        let work = [(block, size)];
+        let end = rig.gpu.launch(rig.stream, 1000 * MS, &work).unwrap();
+        if is_captured {
+            rig.gpu.begin_capture(other);
+        } else {
+            rig.gpu.fail_nth(Call::Fence, 1, Code::UNKNOWN);
+        }
+        rig.arena.free(block).unwrap();
+        assert!(rig.gpu.now() >= end, "captured: {is_captured}");
+        assert_eq!(rig.arena.limbo(), Bytes::ZERO, "captured: {is_captured}");
+        if is_captured {
+            assert!(rig.gpu.end_capture(other), "the capture was invalidated");
+        }
+    }
+    rig.ends_clean();
 }

@@ -404,12 +404,17 @@ impl<D: Driver> Arena<D> {
     }
 
     /// The same in a free that waits as the driver's own, and has closed all there is, where
-    /// a fence may be made. Without one it waits by the driver's own free.
+    /// a fence may be made. Without one, or where waiting for it fails, it waits by the
+    /// driver's own free.
     pub(super) fn wait_in_free(&self, closing: Option<Closing<'_, D>>) {
-        let is_fenced =
-            closing.is_some_and(|closing| self.fence_by(closing, Driver::fence_after_own));
+        let fenced = closing.and_then(|closing| {
+            let number = closing.number;
+            let is_fenced = self.fence_by(closing, Driver::fence_after_own);
+            is_fenced.then_some(number)
+        });
         while self.wait_for_oldest(Wait::All, Whose::Own) {}
-        if !is_fenced && self.driver.may_give_back() {
+        let has_ended = fenced.is_some_and(|number| self.state.lock().limbo.has_ended(number));
+        if !has_ended && self.driver.may_give_back() {
             self.wait_by_free(Whose::Own);
         }
     }
@@ -426,19 +431,19 @@ impl<D: Driver> Arena<D> {
     /// Waits for the device without a fence. What was in limbo before is then
     /// no longer in use.
     pub(super) fn wait_by_free(&self, whose: Whose) {
-        // Others may be waiting for the fence that this epoch will not have:
-        // it ends, or is open again.
-        let closing = {
+        // Others may be waiting for the fence that this epoch will not have: it ends, or is
+        // open again. One that another thread has closed is that thread's to open.
+        let (closing, number) = {
             let mut state = self.state.lock();
             state.put_back_reclaimable();
             let close = |limbo: &mut Limbo<_>, blocks: &mut _| limbo.close(blocks, 1.0);
             let closing = self.closing(&mut state, close);
-            let newest = || Some(self.closing_of(&state, state.limbo.newest()?));
-            closing.or_else(newest)
+            (closing, state.limbo.newest())
         };
-        if let Some(closing) = closing
+        if let Some(number) = number
             && self.driver.wait_by_free(whose) == Ok(true)
-            && (self.end_epochs(closing.number, Then::PutBack, false)).is_some()
+            && (self.end_epochs(number, Then::PutBack, false)).is_some()
+            && let Some(closing) = closing
         {
             closing.stays_closed();
         }

@@ -50,20 +50,124 @@ fn a_strict_free_waits_also_where_another_closes_batches() {
     rig.ends_clean();
 }
 
-/// A driver that has two threads, `SECOND` and `THIRD`, fill a batch at certain points of
-/// another thread's free.
-struct Crossed {
+/// A driver that asks a test.
+struct Asking<T> {
     driver: SimDriver,
-    /// How often that free has asked if it may make a fence, which it does before each step.
+    test: T,
+}
+
+trait Asked: Send + Sync {
+    /// Before memory is taken.
+    fn alloc(&self) -> Result<(), Code> {
+        Ok(())
+    }
+
+    fn may_fence(&self) -> bool {
+        true
+    }
+
+    /// Before a fence is made.
+    fn fence(&self) -> Result<(), Code>;
+}
+
+impl<T> Mapping for Asking<T> {}
+
+impl<T: Asked> Driver for Asking<T> {
+    type Fence = <SimDriver as Driver>::Fence;
+
+    fn alloc(&self, size: Bytes) -> Result<Address, Code> {
+        self.test.alloc()?;
+        self.driver.alloc(size)
+    }
+
+    fn free(&self, address: Address) -> Result<(), Code> {
+        self.driver.free(address)
+    }
+
+    fn mem_info(&self) -> Result<MemInfo, Code> {
+        self.driver.mem_info()
+    }
+
+    fn may_fence(&self) -> bool {
+        self.test.may_fence()
+    }
+
+    fn fence(&self) -> Result<Self::Fence, Code> {
+        self.test.fence()?;
+        self.driver.fence()
+    }
+
+    fn reached(&self, fence: &Self::Fence) -> Result<bool, Code> {
+        self.driver.reached(fence)
+    }
+
+    fn wait(&self, fence: &Self::Fence, whose: Whose) -> Result<bool, Code> {
+        self.driver.wait(fence, whose)
+    }
+}
+
+/// What another thread does.
+type Other<T> = fn(&Arena<Asking<T>>, Address);
+
+/// Frees a small block that the device uses, on a thread of its own, beside the others, which get a
+/// large one each that fills a batch: whether that returned early.
+fn is_early<T: Asked, const N: usize>(
+    test: T,
+    others: [(&str, Other<T>); N],
+    then: impl FnOnce(&T),
+) -> bool {
+    let gpu = Gpu::new(Settings::default());
+    let driver = gpu.driver(0).unwrap();
+    let stream = gpu.stream(driver.context(), false).unwrap();
+    let driver = Asking { driver, test };
+    let (map, quota) = (Arc::new(PageMap::new()), Arc::new(Quota::new(Bytes::MAX)));
+    let arena = Arena::new(ArenaId(0), driver, &strict(), map, quota);
+    // The chunk stays in use: no free of it waits for the device.
+    let [small, stays] = [(); 2].map(|()| arena.allocate(Bytes::kib(64)).unwrap());
+    let work = [(small, Bytes::kib(64))];
+    let end = gpu.launch(stream, 1000 * MS, &work).unwrap();
+    let is_early = thread::scope(|scope| {
+        for (name, runs) in others {
+            let large = arena.allocate(Bytes::mib(64)).unwrap();
+            let arena = &arena;
+            let thread = thread::Builder::new().name(name.to_owned());
+            let thread = thread.spawn_scoped(scope, move || runs(arena, large));
+            thread.unwrap();
+        }
+        let frees = thread::Builder::new().name(FREES.to_owned());
+        let frees = frees.spawn_scoped(scope, || {
+            arena.free(small).unwrap();
+            gpu.now() < end
+        });
+        let is_early = frees.unwrap().join().unwrap();
+        then(&arena.driver().test);
+        is_early
+    });
+    arena.free(stays).unwrap();
+    arena.trim();
+    assert_eq!(arena.limbo(), Bytes::ZERO);
+    is_early
+}
+
+/// The thread with the free, and two that fill batches.
+const FREES: &str = "frees";
+const SECOND: &str = "second";
+const THIRD: &str = "third";
+
+fn is_thread(name: &str) -> bool {
+    thread::current().name() == Some(name)
+}
+
+/// Two threads close what there is at certain points of the free.
+struct Crossed {
+    /// How often it has asked if it may make a fence, which it does before each step.
     asked: AtomicU32,
     meets: [Barrier; 7],
 }
 
-const SECOND: &str = "second";
-const THIRD: &str = "third";
-const LAST: u32 = 4;
-
 impl Crossed {
+    const LAST: u32 = 4;
+
     fn meet(&self, meets: impl IntoIterator<Item = usize>) {
         for number in meets {
             self.meets[number].wait();
@@ -79,41 +183,21 @@ impl Crossed {
             2 => self.meet([2, 3]),
             // The third closes what there is, and makes the fence.
             3 => self.meet([4, 5]),
-            LAST => self.meet([6]),
+            Self::LAST => self.meet([6]),
             _ => {}
         }
     }
 }
 
-fn is_thread(name: &str) -> bool {
-    thread::current().name() == Some(name)
-}
-
-impl Mapping for Crossed {}
-
-impl Driver for Crossed {
-    type Fence = <SimDriver as Driver>::Fence;
-
-    fn alloc(&self, size: Bytes) -> Result<Address, Code> {
-        self.driver.alloc(size)
-    }
-
-    fn free(&self, address: Address) -> Result<(), Code> {
-        self.driver.free(address)
-    }
-
-    fn mem_info(&self) -> Result<MemInfo, Code> {
-        self.driver.mem_info()
-    }
-
+impl Asked for Crossed {
     fn may_fence(&self) -> bool {
-        if !is_thread(SECOND) && !is_thread(THIRD) {
+        if is_thread(FREES) {
             self.crosses(self.asked.fetch_add(1, Ordering::Relaxed));
         }
         true
     }
 
-    fn fence(&self) -> Result<Self::Fence, Code> {
+    fn fence(&self) -> Result<(), Code> {
         if is_thread(SECOND) {
             self.meet([1, 2]);
             return Err(Code::UNKNOWN);
@@ -121,61 +205,82 @@ impl Driver for Crossed {
         if is_thread(THIRD) {
             self.meet([5, 6]);
         }
-        self.driver.fence()
-    }
-
-    fn reached(&self, fence: &Self::Fence) -> Result<bool, Code> {
-        self.driver.reached(fence)
-    }
-
-    fn wait(&self, fence: &Self::Fence, whose: Whose) -> Result<bool, Code> {
-        self.driver.wait(fence, whose)
+        Ok(())
     }
 }
 
 /// Whatever others close at each of its steps, and although a fence of theirs fails.
 #[test]
 fn a_strict_free_waits_also_where_the_fence_of_another_fails() {
-    let gpu = Gpu::new(Settings::default());
-    let driver = gpu.driver(0).unwrap();
-    let stream = gpu.stream(driver.context(), false).unwrap();
-    let driver = Crossed {
-        driver,
-        asked: AtomicU32::new(LAST + 1),
+    let test = Crossed {
+        asked: AtomicU32::new(0),
         meets: [(); 7].map(|()| Barrier::new(2)),
     };
-    let (map, quota) = (Arc::new(PageMap::new()), Arc::new(Quota::new(Bytes::MAX)));
-    let arena = Arena::new(ArenaId(0), driver, &strict(), map, quota);
-    let get = |size| arena.allocate(size).unwrap();
-    let [small, second, third] = [Bytes::kib(64), Bytes::mib(64), Bytes::mib(64)].map(get);
-    let work = [(small, Bytes::kib(64))];
-    let end = gpu.launch(stream, 1000 * MS, &work).unwrap();
-    let driver = arena.driver();
-    let is_early = thread::scope(|scope| {
-        let spawn = |name: &str| thread::Builder::new().name(name.to_owned());
-        let fills = || {
-            driver.meet([0]);
-            arena.free(second).unwrap();
-            driver.meet([3]);
-        };
-        spawn(SECOND).spawn_scoped(scope, fills).unwrap();
-        let fills = || {
-            driver.meet([4]);
-            arena.free(third).unwrap();
-        };
-        spawn(THIRD).spawn_scoped(scope, fills).unwrap();
-        driver.asked.store(0, Ordering::Relaxed);
-        arena.free(small).unwrap();
-        let is_early = gpu.now() < end;
-        // What it did not ask for.
-        for point in driver.asked.swap(LAST + 1, Ordering::Relaxed)..=LAST {
-            driver.crosses(point);
+    let second = |arena: &Arena<Asking<Crossed>>, large| {
+        arena.driver().test.meet([0]);
+        arena.free(large).unwrap();
+        arena.driver().test.meet([3]);
+    };
+    let third = |arena: &Arena<Asking<Crossed>>, large| {
+        arena.driver().test.meet([4]);
+        arena.free(large).unwrap();
+    };
+    // What it did not ask for.
+    let then = |test: &Crossed| {
+        let asked = test.asked.load(Ordering::Relaxed);
+        (asked..=Crossed::LAST).for_each(|point| test.crosses(point));
+    };
+    let others = [(SECOND, second as Other<Crossed>), (THIRD, third)];
+    assert!(!is_early(test, others, then));
+}
+
+/// While the free makes its fence, another thread waits without one, in vain.
+struct Full {
+    /// There is a capture, and no memory.
+    is_full: AtomicBool,
+    meets: [Barrier; 3],
+}
+
+impl Asked for Full {
+    fn alloc(&self) -> Result<(), Code> {
+        let has_some = !self.is_full.load(Ordering::Relaxed);
+        has_some.then_some(()).ok_or(Code::OUT_OF_MEMORY)
+    }
+
+    fn may_fence(&self) -> bool {
+        !is_thread(SECOND)
+    }
+
+    fn fence(&self) -> Result<(), Code> {
+        if is_thread(FREES) {
+            self.meets[0].wait();
+            self.meets[1].wait();
         }
-        is_early
-    });
-    assert!(!is_early);
-    arena.trim();
-    assert_eq!(arena.limbo(), Bytes::ZERO);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_strict_free_waits_also_where_another_waits_without_a_fence() {
+    let test = Full {
+        is_full: AtomicBool::new(false),
+        meets: [(); 3].map(|()| Barrier::new(2)),
+    };
+    let second = |arena: &Arena<Asking<Full>>, large| {
+        let test = &arena.driver().test;
+        test.meets[0].wait();
+        test.is_full.store(true, Ordering::Relaxed);
+        assert!(arena.allocate(Bytes::mib(64)).is_err());
+        test.is_full.store(false, Ordering::Relaxed);
+        test.meets[1].wait();
+        test.meets[2].wait();
+        arena.free(large).unwrap();
+    };
+    let others = [(SECOND, second as Other<Full>)];
+    let then = |test: &Full| {
+        test.meets[2].wait();
+    };
+    assert!(!is_early(test, others, then));
 }
 
 /// Where no fence may be made, or none comes about, it waits by the driver's own free.
@@ -184,21 +289,18 @@ fn a_strict_free_waits_also_without_a_fence() {
     let rig = Rig::new(&strict(), Bytes::mib(512));
     let other = rig.gpu.stream(rig.arena.driver().context(), false).unwrap();
     let size = Bytes::mib(4);
-    for is_captured in [false, true] {
+    for fails in [Some(Call::Fence), Some(Call::Wait), None] {
         let block = rig.get(size);
         let work = [(block, size)];
         let end = rig.gpu.launch(rig.stream, 1000 * MS, &work).unwrap();
-        if is_captured {
-            rig.gpu.begin_capture(other);
-        } else {
-            rig.gpu.fail_nth(Call::Fence, 1, Code::UNKNOWN);
+        match fails {
+            Some(call) => rig.gpu.fail_nth(call, 1, Code::UNKNOWN),
+            None => rig.gpu.begin_capture(other),
         }
         rig.arena.free(block).unwrap();
-        assert!(rig.gpu.now() >= end, "captured: {is_captured}");
-        assert_eq!(rig.arena.limbo(), Bytes::ZERO, "captured: {is_captured}");
-        if is_captured {
-            assert!(rig.gpu.end_capture(other), "the capture was invalidated");
-        }
+        assert!(rig.gpu.now() >= end, "{fails:?}");
+        assert_eq!(rig.arena.limbo(), Bytes::ZERO, "{fails:?}");
     }
+    assert!(rig.gpu.end_capture(other), "the capture was invalidated");
     rig.ends_clean();
 }

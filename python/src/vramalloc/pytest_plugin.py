@@ -156,8 +156,10 @@ def _is_pytest() -> bool:
 def _start_again(config: pytest.Config) -> NoReturn:
     try:
         env = _environment.preload_env(**_library_options(config))
-    except (OSError, ValueError, TypeError) as error:
+    except OSError as error:
         raise pytest.UsageError(f"--vramalloc: {error}") from None
+    except (ValueError, TypeError) as error:
+        raise pytest.UsageError(f"--vramalloc-option: {error}") from None
     env[_AGAIN] = str(os.getpid())
     sys.stdout.flush()
     sys.stderr.flush()

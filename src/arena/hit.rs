@@ -72,7 +72,7 @@ pub(super) enum Release {
     AtOnce,
 }
 
-/// A batch that a free has filled, or that waits for its end.
+/// A batch that a free ends: it has filled it, or waits for it.
 pub(super) struct FullBatch<'a, D: Driver> {
     /// Its epoch, if a fence may be made now.
     pub(super) closing: Option<Closing<'a, D>>,

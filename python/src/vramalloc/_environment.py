@@ -142,7 +142,7 @@ def _variable(option: str) -> str:
     try:
         _native.library().ctl(f"option.{option}")
     except NotLoaded:
-        # Nobody here knows: the library warns in the process that is started.
+        # Nobody in this process knows: the command is asked.
         pass
     except Error as error:
         if error.code == -4:

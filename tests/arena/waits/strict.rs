@@ -109,8 +109,8 @@ impl<T: Asked> Driver for Asking<T> {
 /// What another thread does.
 type Other<T> = fn(&Arena<Asking<T>>, Address);
 
-/// Frees a small block that the device uses, on a thread of its own, beside the others, which get a
-/// large one each that fills a batch: whether that returned early.
+/// Frees a small block that the device uses, on a thread of its own. The others run beside
+/// it, and get a large block each, which fills a batch. Whether the free returned early.
 fn is_early<T: Asked, const N: usize>(
     test: T,
     others: [(&str, Other<T>); N],

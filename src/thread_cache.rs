@@ -220,12 +220,16 @@ impl CacheHub {
         self.ended.waiting.load(Ordering::Relaxed)
     }
 
-    /// The epoch with this number has ended, and all before it.
+    /// The epoch with this number has ended, and all before it. Who says so holds the
+    /// arena's lock.
+    #[inline]
     pub(crate) fn ends(&self, number: u64) {
-        // Release: pairs with the Acquire below. The device is done with what
-        // these epochs hold, and whoever learned that said so here. Another thread
-        // may have said so of a later one before.
-        self.ended.number.fetch_max(number + 1, Ordering::Release);
+        // Another thread may have said so of a later one before, under the lock.
+        if self.ended.number.load(Ordering::Relaxed) <= number {
+            // Release: pairs with the Acquire below. The device is done with what
+            // these epochs hold, and whoever learned that said so here.
+            self.ended.number.store(number + 1, Ordering::Release);
+        }
     }
 
     /// Epochs below this number have ended.

@@ -3,12 +3,11 @@
 //! Owns the counters of [`DriverCalls`]. Invariant: every call of an arena to its
 //! driver goes through here, so none is missed and the arena's own code counts
 //! nothing. Where the driver tells of calls that it makes for one of these
-//! ([`told`]), they are counted in its place. Calls about fences are short and many:
-//! one in [`SAMPLED`] is timed, and stands for those since the last one. Cost: two
-//! readings of the clock and up to five relaxed operations per driver call; of one that
-//! is not timed, one.
+//! ([`told`]), they are counted in its place. Cost: that of a meter, see there.
 
-use std::time::{Duration, Instant};
+mod meters;
+
+use std::time::Duration;
 
 use crate::address::{Address, Bytes};
 use crate::driver::mapping::{Backup, Mapping, MappingTraits, Unit};
@@ -18,199 +17,17 @@ use crate::driver::{Driver, IfEnding, MemInfo, OwnCaches, Whose};
 use crate::error::Code;
 use crate::stats::{CallCount, DriverCalls, MappingCalls};
 use crate::sync::OnceLock;
-use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::thread_cache::SEATS;
+
+use meters::{FenceMeters, MappingMeters, Meter, clocked};
 
 /// A driver's free that takes longer has waited for the device: it does so
 /// without a word. What it costs by itself is less.
 const FREE: u64 = 100_000;
 
-/// So many calls about fences have one that is timed.
-const SAMPLED: u64 = 16;
-
-/// Counters of one kind of call. Relaxed throughout: nothing is ordered by
-/// them.
-struct Meter {
-    calls: AtomicU64,
-    failures: AtomicU64,
-    ns: AtomicU64,
-    longest: AtomicU64,
-    /// The largest number where there was none.
-    shortest: AtomicU64,
-}
-
-impl Meter {
-    fn new() -> Meter {
-        Meter {
-            calls: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
-            ns: AtomicU64::new(0),
-            longest: AtomicU64::new(0),
-            shortest: AtomicU64::new(u64::MAX),
-        }
-    }
-
-    fn time<T>(&self, call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
-        self.timed(call).0
-    }
-
-    /// The same, but only some of the calls are timed.
-    #[inline]
-    fn sample<T>(&self, call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
-        if self.is_sampled() {
-            let before = self.calls.load(Ordering::Relaxed);
-            let (result, ns) = clocked(call);
-            let mut count = CallCount::one(ns, result.is_err());
-            // It stands for those since the last one.
-            count.ns = ns.saturating_mul(SAMPLED.min(before).max(1));
-            self.count(count);
-            return result;
-        }
-        self.untimed(call)
-    }
-
-    /// Whether the next call is one of those that are timed.
-    #[inline]
-    fn is_sampled(&self) -> bool {
-        (self.calls.load(Ordering::Relaxed)).is_multiple_of(SAMPLED)
-    }
-
-    /// Counts a call that is not timed.
-    #[inline]
-    fn untimed<T>(&self, call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
-        let result = call();
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        if result.is_err() {
-            self.failures.fetch_add(1, Ordering::Relaxed);
-        }
-        result
-    }
-
-    /// The same for a call that waits for the device.
-    fn time_wait<T>(&self, call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
-        let (result, ns) = self.timed(call);
-        add_to_call(ns);
-        result
-    }
-
-    /// The result, and what it took in ns.
-    fn timed<T>(&self, call: impl FnOnce() -> Result<T, Code>) -> (Result<T, Code>, u64) {
-        let (result, ns) = clocked(call);
-        self.count(CallCount::one(ns, result.is_err()));
-        (result, ns)
-    }
-
-    fn count(&self, more: CallCount) {
-        if more.calls == 0 {
-            return;
-        }
-        self.calls.fetch_add(more.calls, Ordering::Relaxed);
-        self.ns.fetch_add(more.ns, Ordering::Relaxed);
-        self.longest.fetch_max(more.longest_ns, Ordering::Relaxed);
-        self.shortest.fetch_min(more.shortest_ns, Ordering::Relaxed);
-        self.failures.fetch_add(more.failures, Ordering::Relaxed);
-    }
-
-    fn read(&self) -> CallCount {
-        let calls = self.calls.load(Ordering::Relaxed);
-        let shortest = self.shortest.load(Ordering::Relaxed);
-        CallCount {
-            calls,
-            failures: self.failures.load(Ordering::Relaxed),
-            ns: self.ns.load(Ordering::Relaxed),
-            longest_ns: self.longest.load(Ordering::Relaxed),
-            shortest_ns: if calls == 0 { 0 } else { shortest },
-        }
-    }
-}
-
-/// What a call took in ns.
-fn clocked<T>(call: impl FnOnce() -> T) -> (T, u64) {
-    let start = Instant::now();
-    let result = call();
-    let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    (result, ns)
-}
-
-/// The meters of calls about fences.
-struct FenceMeters {
-    fence: Meter,
-    reached: Meter,
-}
-
 /// Those of a seat. Processors fetch lines by pairs.
 #[repr(align(128))]
 struct OfSeat(FenceMeters);
-
-impl FenceMeters {
-    fn new() -> FenceMeters {
-        FenceMeters {
-            fence: Meter::new(),
-            reached: Meter::new(),
-        }
-    }
-
-    /// Both calls in one, which says whether the device is done.
-    fn fence_unless_done<D: Driver>(&self, driver: &D) -> Result<Option<D::Fence>, Code> {
-        if self.fence.is_sampled() || self.reached.is_sampled() {
-            // What each of the two takes is seen only where they are apart.
-            let fence = self.fence.sample(|| driver.fence())?;
-            let reached = || self.reached.sample(|| driver.reached(&fence));
-            let is_done = driver.may_fence() && reached() == Ok(true);
-            return Ok((!is_done).then_some(fence));
-        }
-        let made = self.fence.untimed(|| driver.fence_unless_done());
-        if made.is_ok() {
-            self.reached.calls.fetch_add(1, Ordering::Relaxed);
-        }
-        made
-    }
-}
-
-/// The meters of calls about virtual memory.
-struct MappingMeters {
-    reserve: Meter,
-    create: Meter,
-    map: Meter,
-    set_access: Meter,
-    unmap: Meter,
-    release: Meter,
-}
-
-impl MappingMeters {
-    fn new() -> MappingMeters {
-        MappingMeters {
-            reserve: Meter::new(),
-            create: Meter::new(),
-            map: Meter::new(),
-            set_access: Meter::new(),
-            unmap: Meter::new(),
-            release: Meter::new(),
-        }
-    }
-
-    fn all(&self) -> [&Meter; 6] {
-        [
-            &self.reserve,
-            &self.create,
-            &self.map,
-            &self.set_access,
-            &self.unmap,
-            &self.release,
-        ]
-    }
-
-    fn read(&self) -> MappingCalls {
-        MappingCalls {
-            reserve: self.reserve.read(),
-            create: self.create.read(),
-            map: self.map.read(),
-            set_access: self.set_access.read(),
-            unmap: self.unmap.read(),
-            release: self.release.read(),
-        }
-    }
-}
 
 /// A driver whose calls are counted.
 pub(crate) struct Metered<D> {
@@ -303,11 +120,14 @@ impl<D: Driver> Metered<D> {
         of_seats.chain([&self.fences])
     }
 
-    fn of_fences(&self, meter: impl Fn(&FenceMeters) -> &Meter) -> CallCount {
-        let mut sum = CallCount::default();
-        self.all_fences()
-            .for_each(|meters| sum.add(meter(meters).read()));
-        sum
+    /// What is counted of calls that make a fence, and of those that ask for one.
+    fn read_fences(&self) -> (CallCount, CallCount) {
+        let (mut fence, mut reached) = (CallCount::default(), CallCount::default());
+        for (made, asked) in self.all_fences().map(FenceMeters::read) {
+            fence.add(made);
+            reached.add(asked);
+        }
+        (fence, reached)
     }
 
     fn mapping(&self) -> &MappingMeters {
@@ -317,28 +137,21 @@ impl<D: Driver> Metered<D> {
     /// How many calls there were.
     pub(crate) fn calls(&self) -> u64 {
         let meters = [&self.alloc, &self.free, &self.mem_info, &self.wait];
-        let fences = self
-            .all_fences()
-            .flat_map(|meters| [&meters.fence, &meters.reached]);
         let mapping = self.mapping.get().map(|meters| meters.all());
-        let mapping = mapping.into_iter().flatten();
-        let calls = |meter: &Meter| meter.calls.load(Ordering::Relaxed);
-        meters
-            .into_iter()
-            .chain(fences)
-            .chain(mapping)
-            .map(calls)
-            .sum()
+        let meters = meters.into_iter().chain(mapping.into_iter().flatten());
+        let calls = meters.map(Meter::calls);
+        calls.chain(self.all_fences().map(FenceMeters::calls)).sum()
     }
 
     /// The counts so far.
     pub(crate) fn read(&self) -> DriverCalls {
+        let (fence, reached) = self.read_fences();
         DriverCalls {
             alloc: self.alloc.read(),
             free: self.free.read(),
             mem_info: self.mem_info.read(),
-            fence: self.of_fences(|meters| &meters.fence),
-            reached: self.of_fences(|meters| &meters.reached),
+            fence,
+            reached,
             wait: self.wait.read(),
             mapping: (self.mapping.get())
                 .map_or_else(MappingCalls::default, |meters| meters.read()),
@@ -461,7 +274,7 @@ impl<D: Driver> Driver for Metered<D> {
     }
 
     fn fence(&self) -> Result<D::Fence, Code> {
-        self.fences.fence.sample(|| self.driver.fence())
+        self.fences.fence(&self.driver)
     }
 
     fn fence_after_own(&self) -> Result<D::Fence, Code> {
@@ -479,7 +292,7 @@ impl<D: Driver> Driver for Metered<D> {
     }
 
     fn reached(&self, fence: &D::Fence) -> Result<bool, Code> {
-        (self.fences.reached).sample(|| self.driver.reached(fence))
+        self.fences.reached(&self.driver, fence)
     }
 
     fn wait(&self, fence: &D::Fence, whose: Whose) -> Result<bool, Code> {

@@ -2,9 +2,9 @@
 //!
 //! Owns the memory that it took from its [`Driver`]. The paths that programs
 //! are on all the time, a hit and a free, take the lock once and make no
-//! driver call. They are in `hit`. Everything else is in the modules below, of
-//! which the first to read are `miss`, `growth`, `ladder` (out of memory), `fences` (epochs)
-//! and `release` (what goes back to the driver).
+//! driver call. They are in `hit` and `free`. Everything else is in the modules below, of
+//! which the first to read are `miss`, `growth`, `ladder` (out of memory), `fences`
+//! (epochs) and `release` (what goes back to the driver).
 //!
 //! # Lock order
 //!
@@ -27,6 +27,7 @@ mod check;
 mod direct;
 mod fences;
 mod finish;
+mod free;
 mod growth;
 mod hit;
 mod inspect;

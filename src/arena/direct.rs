@@ -12,8 +12,8 @@
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::fences::Extent;
+use crate::arena::free::{Freed, FullBatch, Release};
 use crate::arena::growth::Obtained;
-use crate::arena::hit::{Freed, FullBatch, Release};
 use crate::arena::shortage::Clock;
 use crate::arena::state::ArenaState;
 use crate::counters::BlockInfo;

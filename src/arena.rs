@@ -4,7 +4,7 @@
 //! are on all the time, a hit and a free, take the lock once and make no
 //! driver call. They are in `hit` and `free`. Everything else is in the modules below, of
 //! which the first to read are `miss`, `growth`, `ladder` (out of memory), `fences`
-//! (epochs) and `release` (what goes back to the driver).
+//! (epochs), `waits` and `release` (what goes back to the driver).
 //!
 //! # Lock order
 //!
@@ -44,6 +44,7 @@ mod shortage;
 mod state;
 mod together;
 mod units;
+mod waits;
 
 use std::sync::Arc;
 use std::time::Duration;

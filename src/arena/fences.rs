@@ -1,4 +1,4 @@
-//! Fences: closing epochs behind them, asking for them and waiting for them.
+//! Fences: closing epochs behind them and asking for them. Waiting is in `waits`.
 //!
 //! Closing, polling and waiting each leave the lock before they call the driver.
 //! Two threads may do any of it at the same time: an epoch is in limbo while its
@@ -16,32 +16,15 @@ use crate::arena::recall::AfterBatch;
 use crate::arena::state::ArenaState;
 use crate::config::GarbageThreshold;
 use crate::driver::metered::Metered;
-use crate::driver::program_call::{call_moves, for_budget};
-use crate::driver::{Driver, IfEnding, Whose};
+use crate::driver::program_call::call_moves;
+use crate::driver::{Driver, IfEnding};
 use crate::error::Code;
 use crate::heap::block::Blocks;
 use crate::heap::fit::Search;
 use crate::limbo::{Limbo, Oldest};
-use crate::patience::Patience;
-use crate::recording::{ArenaOrder, FenceSeen, Mark};
+use crate::recording::{ArenaOrder, Mark};
 use crate::strategy::packing::Packing;
 use crate::thread_cache::OwnCache;
-
-/// Why a call of the program waits for the device.
-#[derive(Copy, Clone, PartialEq, Eq)]
-pub(super) enum Wait {
-    /// More is in limbo than its budget allows.
-    Budget,
-    /// Memory is short, or the free waits as CUDA's does, or the cache is to
-    /// be emptied.
-    All,
-}
-
-/// Limbo may hold this much before an allocation waits rather than grows,
-/// where no budget is configured: a sixteenth of what is reserved, and enough
-/// for a small program not to wait at every step.
-const BUDGET_PART: u64 = 16;
-const BUDGET_LEAST: Bytes = Bytes::mib(64);
 
 /// How much of the open batch an epoch takes.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -59,14 +42,14 @@ pub(super) enum Extent {
 /// Whoever drops it does not hold the lock of the state.
 pub(super) struct Closing<'a, D: Driver> {
     arena: &'a Arena<D>,
-    number: u64,
+    pub(super) number: u64,
     /// Nothing older waits.
     is_oldest: bool,
 }
 
 impl<D: Driver> Closing<'_, D> {
     /// The epoch has its fence, or has ended.
-    fn stays_closed(self) {
+    pub(super) fn stays_closed(self) {
         let _undropped = ManuallyDrop::new(self);
     }
 }
@@ -262,7 +245,7 @@ impl<D: Driver> Arena<D> {
     /// The epoch that `close` closes. What the calling thread keeps without a fence
     /// belongs to it as well, where threads may go on keeping it.
     #[inline(always)]
-    fn closing(
+    pub(super) fn closing(
         &self,
         state: &mut ArenaState<D::Fence>,
         close: impl FnOnce(&mut Limbo<D::Fence>, &mut Blocks) -> Option<u64>,
@@ -339,120 +322,15 @@ impl<D: Driver> Arena<D> {
         (self.driver.reached(&fence?) == Ok(true)).then_some(number)
     }
 
-    /// Waits for the oldest epoch, as far as its work is `whose`, and makes its
-    /// blocks available. False where there is none, or they are not.
-    pub(super) fn wait_for_oldest(&self, reason: Wait, whose: Whose) -> bool {
-        self.await_oldest(reason, |fence| self.driver.wait(fence, whose))
-    }
-
-    /// The same by this way of waiting, which says whether all of the work is
-    /// done.
-    pub(super) fn await_oldest(
-        &self,
-        reason: Wait,
-        wait: impl Fn(&D::Fence) -> Result<bool, Code>,
-    ) -> bool {
-        let mut patience = Patience::new();
-        while self.driver.may_fence() {
-            let oldest = {
-                let mut state = self.state.lock();
-                state.put_back_reclaimable();
-                state.limbo.oldest()
-            };
-            let Some(Oldest { number, fence }) = oldest else {
-                return false;
-            };
-            let Some(fence) = fence else {
-                // Another thread is making it.
-                patience.pause();
-                continue;
-            };
-            let waited = match reason {
-                Wait::Budget => for_budget(|| wait(&fence)),
-                Wait::All => wait(&fence),
-            };
-            let Ok(reached) = waited else {
-                return false;
-            };
-            if !reached {
-                return false;
-            }
-            self.tell(&Mark::Seen(FenceSeen::ByWaiting));
-            return self.end_epochs(number, Then::PutBack, false).is_some();
-        }
-        false
-    }
-
-    /// Whether more is in limbo than its budget allows.
-    pub(super) fn is_over_budget(&self) -> bool {
-        let (limbo, reserved) = {
-            let state = self.state.lock();
-            (state.counters.limbo(), state.counters.reserved())
-        };
-        let budget = match self.limbo_budget {
-            Some(share) => share.of(self.device_total()),
-            None => Bytes::new(reserved.get() / BUDGET_PART).max(BUDGET_LEAST),
-        };
-        limbo > budget
-    }
-
-    /// Waits until limbo is empty, as far as fences can be made.
-    pub(super) fn wait_for_all(&self, whose: Whose) {
-        self.state.lock().recall();
-        self.close(Extent::All);
-        while self.wait_for_oldest(Wait::All, whose) {}
-    }
-
-    /// The same in a free that waits as the driver's own, and has closed all there is, where
-    /// a fence may be made. Without one, or where waiting for it fails, it waits by the
-    /// driver's own free.
-    pub(super) fn wait_in_free(&self, closing: Option<Closing<'_, D>>) {
-        let fenced = closing.and_then(|closing| {
-            let number = closing.number;
-            let is_fenced = self.fence_by(closing, Driver::fence_after_own);
-            is_fenced.then_some(number)
-        });
-        while self.wait_for_oldest(Wait::All, Whose::Own) {}
-        let has_ended = fenced.is_some_and(|number| self.state.lock().limbo.has_ended(number));
-        if !has_ended && self.driver.may_give_back() {
-            self.wait_by_free(Whose::Own);
-        }
-    }
-
-    /// Empties limbo by whatever is allowed now: memory is short.
-    pub(super) fn empty_limbo(&self, whose: Whose) {
-        self.state.lock().counters.waited_for_all();
-        self.wait_for_all(whose);
-        if !self.driver.may_fence() {
-            self.wait_by_free(whose);
-        }
-    }
-
-    /// Waits for the device without a fence. What was in limbo before is then
-    /// no longer in use.
-    pub(super) fn wait_by_free(&self, whose: Whose) {
-        // Others may be waiting for the fence that this epoch will not have: it ends, or is
-        // open again. One that another thread has closed is that thread's to open.
-        let (closing, number) = {
-            let mut state = self.state.lock();
-            state.put_back_reclaimable();
-            let close = |limbo: &mut Limbo<_>, blocks: &mut _| limbo.close(blocks, 1.0);
-            let closing = self.closing(&mut state, close);
-            (closing, state.limbo.newest())
-        };
-        if let Some(number) = number
-            && self.driver.wait_by_free(whose) == Ok(true)
-            && (self.end_epochs(number, Then::PutBack, false)).is_some()
-            && let Some(closing) = closing
-        {
-            closing.stays_closed();
-        }
-    }
-
     /// Ends the epochs up to `number`, whose fence was reached, and says what a
     /// request was served by; nothing is done where the context may be ending.
     /// `is_new`: the fence was just made.
-    fn end_epochs(&self, number: u64, then: Then<'_>, is_new: bool) -> Option<Option<Address>> {
+    pub(super) fn end_epochs(
+        &self,
+        number: u64,
+        then: Then<'_>,
+        is_new: bool,
+    ) -> Option<Option<Address>> {
         let mut taken = None;
         let mut end = |state: &mut ArenaState<D::Fence>| {
             if is_new {

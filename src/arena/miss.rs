@@ -13,10 +13,11 @@ use std::cell::Cell;
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
-use crate::arena::fences::{Closing, Extent, Wait};
+use crate::arena::fences::{Closing, Extent};
 use crate::arena::hit::Want;
 use crate::arena::ladder::{LadderGuard, Step};
 use crate::arena::shortage::{Need, is_shortage};
+use crate::arena::waits::Wait;
 use crate::driver::{Driver, Whose};
 use crate::error::AllocError;
 use crate::heap::fit::Search;

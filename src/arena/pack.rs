@@ -8,10 +8,11 @@
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
-use crate::arena::fences::{Extent, Wait};
+use crate::arena::fences::Extent;
 use crate::arena::hit::Want;
 use crate::arena::shortage::Need;
 use crate::arena::state::ArenaState;
+use crate::arena::waits::Wait;
 use crate::driver::{Driver, PAGE};
 use crate::error::{AllocError, Code};
 use crate::heap::Span;

@@ -16,8 +16,9 @@ use std::time::Duration;
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
-use crate::arena::fences::{Extent, Wait};
+use crate::arena::fences::Extent;
 use crate::arena::state::ArenaState;
+use crate::arena::waits::Wait;
 use crate::config::{Config, Decay};
 use crate::driver::{Driver, IfEnding, Whose};
 use crate::error::Code;

@@ -161,7 +161,8 @@ fn memory_lies_on_the_device_that_is_set() {
 }
 
 /// A free that waits as CUDA's does is the cure for a program that reads on the
-/// host what a copy brings, and has only freed before. Without it such a program
+/// host what a copy brings, and has only freed before; also while a capture allows no fence,
+/// and where making one or waiting for it fails. Without it such a program
 /// reads too early: were that to change, the pages that say so would be wrong.
 #[test]
 fn a_result_is_there_after_a_strict_free() {
@@ -169,8 +170,15 @@ fn a_result_is_there_after_a_strict_free() {
         let bare = Run::bare("read_after_free", kind).go();
         bare.quiet(0);
         assert!(bare.stdout.starts_with("after the free: 2\n"));
-        for conf in ["free_sync:strict", "strategy:passthrough"] {
-            let outcome = Run::preloaded("read_after_free", kind).conf(conf).go();
+        let strict = || Run::preloaded("read_after_free", kind).conf("free_sync:strict");
+        for run in [
+            strict(),
+            strict().arg("captured"),
+            strict().env("SIM_CUDA_FAULT", "cuEventRecord:1:2"),
+            strict().env("SIM_CUDA_FAULT", "cuEventSynchronize:1:2"),
+            Run::preloaded("read_after_free", kind).conf("strategy:passthrough"),
+        ] {
+            let outcome = run.go();
             outcome.quiet(0).no_violations();
             assert_eq!(outcome.stdout, bare.stdout, "{}", outcome.what);
         }

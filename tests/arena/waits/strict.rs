@@ -67,7 +67,12 @@ trait Asked: Send + Sync {
     }
 
     /// Before a fence is made.
-    fn fence(&self) -> Result<(), Code>;
+    fn fence(&self) -> Result<(), Code> {
+        Ok(())
+    }
+
+    /// Before one is waited for.
+    fn wait(&self) {}
 }
 
 impl<T> Mapping for Asking<T> {}
@@ -102,6 +107,7 @@ impl<T: Asked> Driver for Asking<T> {
     }
 
     fn wait(&self, fence: &Self::Fence, whose: Whose) -> Result<bool, Code> {
+        self.test.wait();
         self.driver.wait(fence, whose)
     }
 }
@@ -280,6 +286,48 @@ fn a_strict_free_waits_also_where_another_waits_without_a_fence() {
     let then = |test: &Full| {
         test.meets[2].wait();
     };
+    assert!(!is_early(test, others, then));
+}
+
+/// While the free waits, another thread frees, and waits until the first has returned.
+struct Later {
+    waits: AtomicU32,
+    /// Whether the other has come to its first wait.
+    is_second: AtomicBool,
+    meets: [Barrier; 3],
+}
+
+impl Asked for Later {
+    fn wait(&self) {
+        if is_thread(SECOND) {
+            if !self.is_second.swap(true, Ordering::Relaxed) {
+                self.meets[1].wait();
+                self.meets[2].wait();
+            }
+        } else if is_thread(FREES) && self.waits.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.meets[0].wait();
+            self.meets[1].wait();
+        }
+    }
+}
+
+/// Or it would go on for as long as others free.
+#[test]
+fn a_strict_free_waits_for_no_later_one() {
+    let test = Later {
+        waits: AtomicU32::new(0),
+        is_second: AtomicBool::new(false),
+        meets: [(); 3].map(|()| Barrier::new(2)),
+    };
+    let second = |arena: &Arena<Asking<Later>>, large| {
+        arena.driver().test.meets[0].wait();
+        arena.free(large).unwrap();
+    };
+    let then = |test: &Later| {
+        test.meets[2].wait();
+        assert_eq!(test.waits.load(Ordering::Relaxed), 1);
+    };
+    let others = [(SECOND, second as Other<Later>)];
     assert!(!is_early(test, others, then));
 }
 

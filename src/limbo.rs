@@ -255,12 +255,6 @@ impl<F: Clone> Limbo<F> {
         oldest.is_some_and(|epoch| epoch.number == number)
     }
 
-    /// Whether this epoch has ended, if it is not open again.
-    pub(crate) fn has_ended(&self, number: u64) -> bool {
-        let oldest = self.epochs.front();
-        oldest.is_none_or(|epoch| epoch.number > number)
-    }
-
     /// The number of the newest epoch.
     pub(crate) fn newest(&self) -> Option<u64> {
         self.epochs.back().map(|epoch| epoch.number)

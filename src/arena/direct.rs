@@ -190,7 +190,7 @@ impl<D: Driver> Arena<D> {
                     closing: Some(closing),
                 }),
             ) => {
-                self.fence_by(closing, Driver::fence);
+                self.fence(closing);
             }
             (Freed::Done | Freed::Limbo, _) => {}
         }

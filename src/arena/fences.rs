@@ -15,7 +15,6 @@ use crate::arena::hit::Want;
 use crate::arena::recall::AfterBatch;
 use crate::arena::state::ArenaState;
 use crate::config::GarbageThreshold;
-use crate::driver::metered::Metered;
 use crate::driver::program_call::call_moves;
 use crate::driver::{Driver, IfEnding};
 use crate::error::Code;
@@ -76,7 +75,7 @@ pub(super) enum Then<'a> {
 
 /// What came of making a fence.
 #[derive(Copy, Clone, PartialEq, Eq)]
-enum Fenced {
+pub(super) enum Fenced {
     /// There is none.
     Not,
     /// The epoch waits behind it.
@@ -101,18 +100,13 @@ impl<D: Driver> Arena<D> {
     /// be made.
     pub(super) fn close(&self, extent: Extent) {
         if let Some(closing) = self.close_batch(extent) {
-            self.fence_by(closing, Driver::fence);
+            self.fence(closing);
         }
     }
 
-    /// Makes the fence of a closed epoch. Whether there is one.
-    pub(super) fn fence_by(
-        &self,
-        closing: Closing<'_, D>,
-        fence: impl FnOnce(&Metered<D>) -> Result<D::Fence, Code>,
-    ) -> bool {
-        let fence = fence(&self.driver).map(Some);
-        self.fenced(closing, fence, Then::PutBack) != Fenced::Not
+    /// Makes the fence of a closed epoch.
+    pub(super) fn fence(&self, closing: Closing<'_, D>) {
+        self.fenced(closing, self.driver.fence().map(Some), Then::PutBack);
     }
 
     /// Closes the open batch, and makes available what the device is done with.
@@ -272,7 +266,7 @@ impl<D: Driver> Arena<D> {
 
     /// What a call of the driver means for a closed epoch: it made the fence, or found
     /// that the device is done; where it failed, the epoch is open again.
-    fn fenced(
+    pub(super) fn fenced(
         &self,
         closing: Closing<'_, D>,
         fence: Result<Option<D::Fence>, Code>,

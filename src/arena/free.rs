@@ -23,8 +23,7 @@ pub(super) enum Release {
     /// It goes to limbo. A direct allocation goes back to the driver, whose
     /// own free waits, unless that has to be quiet now.
     AfterFence {
-        /// Whether no driver free may be made: it would disturb a stream
-        /// capture, or the driver itself has called.
+        /// Whether no driver free may be made: the driver itself has called.
         quiet: bool,
         /// Whether another context than the arena's is current.
         elsewhere: bool,
@@ -147,11 +146,11 @@ impl<D: Driver> Arena<D> {
         extent: Extent,
     ) -> Result<(Freed, Option<FullBatch<'_, D>>), FreeError> {
         self.tend_recording();
-        let quiet = !self.driver.may_fence();
+        let (may_fence, may_give_back) = (self.driver.may_fence(), self.driver.may_give_back());
         let release = match self.free_sync {
-            FreeSync::Immediate if self.driver.may_give_back() => Release::AtOnce,
+            FreeSync::Immediate if may_give_back => Release::AtOnce,
             _ => Release::AfterFence {
-                quiet,
+                quiet: !may_give_back,
                 elsewhere: self.driver.is_elsewhere(),
             },
         };
@@ -168,7 +167,7 @@ impl<D: Driver> Arena<D> {
             || self.ends_scattered(&mut state)
             || extent == Extent::All;
         let is_full = is_full && matches!(freed, Ok(Freed::Limbo));
-        let full = is_full.then(|| self.close_full(&mut state, extent, quiet));
+        let full = is_full.then(|| self.close_full(&mut state, extent, may_fence));
         freed.map(|freed| (freed, full))
     }
 
@@ -177,9 +176,9 @@ impl<D: Driver> Arena<D> {
         &self,
         state: &mut ArenaState<D::Fence>,
         extent: Extent,
-        quiet: bool,
+        may_fence: bool,
     ) -> FullBatch<'_, D> {
-        let share = self.share_of(extent).filter(|_| !quiet);
+        let share = self.share_of(extent).filter(|_| may_fence);
         FullBatch {
             closing: self.close_share(state, share),
         }

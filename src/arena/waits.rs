@@ -88,35 +88,45 @@ impl<D: Driver> Arena<D> {
         limbo > budget
     }
 
-    /// Waits until limbo is empty, as far as fences can be made.
+    /// Waits for all that is in limbo now, as far as fences can be made, and not for what
+    /// other threads free meanwhile.
     pub(super) fn wait_for_all(&self, whose: Whose) {
         self.state.lock().recall();
         self.close(Extent::All);
-        while self.wait_for_oldest(Wait::All, whose) {}
+        let newest = self.state.lock().limbo.newest();
+        let waits = || newest.is_some_and(|newest| self.hub.ended() <= newest);
+        while waits() && self.wait_for_oldest(Wait::All, whose) {}
     }
 
     /// Waits in a free as the driver's own does, which has closed all there is, where a fence
-    /// may be made. Without one, or where waiting for it fails, it waits by the driver's own
-    /// free. What other threads free meanwhile it does not wait for.
+    /// may be made: for the work of the arena's own context before it, and not for what other
+    /// contexts do or other threads free meanwhile. Without a fence, or where waiting for it
+    /// fails, it waits by the driver's own free.
     pub(super) fn wait_in_free(&self, closing: Option<Closing<'_, D>>) {
-        let has_waited = closing.is_some_and(|closing| {
-            let number = closing.number;
-            self.fence_by(closing, Driver::fence_after_own) && self.wait_for_epoch(number)
-        });
+        let has_waited = closing.is_some_and(|closing| self.wait_for_own(closing));
         if !has_waited && self.driver.may_give_back() {
             self.wait_by_free(Whose::Own);
         }
     }
 
-    /// Waits until this epoch has ended; false where that fails.
-    fn wait_for_epoch(&self, number: u64) -> bool {
-        let has_ended = || self.state.lock().limbo.has_ended(number);
-        while !has_ended() {
-            if !self.wait_for_oldest(Wait::All, Whose::Own) {
-                return has_ended();
-            }
+    /// Makes the fence of a closed epoch, and waits for the own context's part of it; false
+    /// where that fails.
+    fn wait_for_own(&self, closing: Closing<'_, D>) -> bool {
+        let number = closing.number;
+        let Ok(fence) = self.driver.fence_after_own() else {
+            return false;
+        };
+        self.fenced(closing, Ok(Some(fence.clone())), Then::PutBack);
+        if !self.driver.may_fence() {
+            return false;
         }
-        true
+        let waited = self.driver.wait(&fence, Whose::Own);
+        if waited == Ok(true) {
+            // Where the context may be ending, nothing ends.
+            self.tell(&Mark::Seen(FenceSeen::ByWaiting));
+            self.end_epochs(number, Then::PutBack, false);
+        }
+        waited.is_ok()
     }
 
     /// Empties limbo by whatever is allowed now: memory is short.

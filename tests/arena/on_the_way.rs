@@ -44,7 +44,7 @@ struct Slow {
     held: Mutex<Option<Held>>,
     is_held: AtomicBool,
     goes_on: AtomicBool,
-    captures: AtomicBool,
+    calls_back: AtomicBool,
 }
 
 impl Slow {
@@ -54,7 +54,7 @@ impl Slow {
             held: Mutex::new(None),
             is_held: AtomicBool::new(false),
             goes_on: AtomicBool::new(false),
-            captures: AtomicBool::new(false),
+            calls_back: AtomicBool::new(false),
         }
     }
 
@@ -113,7 +113,11 @@ impl Driver for Slow {
     }
 
     fn may_fence(&self) -> bool {
-        !self.captures.load(Ordering::Relaxed)
+        !self.calls_back.load(Ordering::Relaxed)
+    }
+
+    fn may_give_back(&self) -> bool {
+        !self.calls_back.load(Ordering::Relaxed)
     }
 
     fn wait_by_free(&self, whose: Whose) -> Result<bool, Code> {
@@ -190,7 +194,7 @@ const SOON: Duration = Duration::from_secs(5);
 /// driver. They do not take that for the end.
 #[test]
 fn memory_on_its_way_back_is_waited_for() {
-    for (dedicated_min, captured) in [(None, false), (Some(16), false), (Some(4), true)] {
+    for (dedicated_min, called_back) in [(None, false), (Some(16), false), (Some(4), true)] {
         let config = Config {
             dedicated_min: dedicated_min.map(Bytes::mib),
             ..plain(StrategyKind::AutoGrowth)
@@ -199,14 +203,17 @@ fn memory_on_its_way_back_is_waited_for() {
         let blocks: Vec<_> = (0..8)
             .map(|_| arena.allocate(Bytes::mib(8)).unwrap())
             .collect();
-        arena.driver().captures.store(captured, Ordering::Relaxed);
+        arena
+            .driver()
+            .calls_back
+            .store(called_back, Ordering::Relaxed);
         blocks
             .into_iter()
             .for_each(|block| arena.free(block).unwrap());
-        arena.driver().captures.store(false, Ordering::Relaxed);
+        arena.driver().calls_back.store(false, Ordering::Relaxed);
         let ask = || arena.allocate(Bytes::mib(16)).is_ok();
         let first = || {
-            if captured {
+            if called_back {
                 arena.flush();
                 return true;
             }

@@ -262,12 +262,12 @@ impl Driver for RealDriver {
     }
 
     fn wait_by_free(&self, whose: Whose) -> Result<bool, Code> {
+        wait_by_free(&self.own, Beyond::Allowed)?;
         let others = self.others();
         if whose == Whose::Own && !others.is_empty() {
             // Nothing can be asked about the others now.
             return Ok(false);
         }
-        wait_by_free(&self.own, Beyond::Allowed)?;
         for other in others.iter().filter(|other| !other.is_quiet()) {
             match wait_by_free(other, Beyond::Allowed) {
                 Err(code) if !runs_nothing(code) => return Err(code),

@@ -12,7 +12,7 @@ use vramalloc_core::driver::{MemInfo, Whose};
 use vramalloc_core::page_map::{ArenaId, PageMap};
 use vramalloc_core::quota::Quota;
 use vramalloc_core::{Code, Driver};
-use vramalloc_model::{Call, Gpu, Settings, SimDriver};
+use vramalloc_model::{Call, Gpu, Settings, SimDriver, StreamId};
 
 use crate::rig::{MS, Rig, plain};
 
@@ -112,6 +112,16 @@ impl<T: Asked> Driver for Asking<T> {
     }
 }
 
+fn arena_asking<T: Asked>(test: T, config: &Config) -> (Gpu, StreamId, Arena<Asking<T>>) {
+    let gpu = Gpu::new(Settings::default());
+    let driver = gpu.driver(0).unwrap();
+    let stream = gpu.stream(driver.context(), false).unwrap();
+    let driver = Asking { driver, test };
+    let (map, quota) = (Arc::new(PageMap::new()), Arc::new(Quota::new(Bytes::MAX)));
+    let arena = Arena::new(ArenaId(0), driver, config, map, quota);
+    (gpu, stream, arena)
+}
+
 /// What another thread does.
 type Other<T> = fn(&Arena<Asking<T>>, Address);
 
@@ -122,12 +132,7 @@ fn is_early<T: Asked, const N: usize>(
     others: [(&str, Other<T>); N],
     then: impl FnOnce(&T),
 ) -> bool {
-    let gpu = Gpu::new(Settings::default());
-    let driver = gpu.driver(0).unwrap();
-    let stream = gpu.stream(driver.context(), false).unwrap();
-    let driver = Asking { driver, test };
-    let (map, quota) = (Arc::new(PageMap::new()), Arc::new(Quota::new(Bytes::MAX)));
-    let arena = Arena::new(ArenaId(0), driver, &strict(), map, quota);
+    let (gpu, stream, arena) = arena_asking(test, &strict());
     // The chunk stays in use: no free of it waits for the device.
     let [small, stays] = [(); 2].map(|()| arena.allocate(Bytes::kib(64)).unwrap());
     let work = [(small, Bytes::kib(64))];
@@ -289,7 +294,7 @@ fn a_strict_free_waits_also_where_another_waits_without_a_fence() {
     assert!(!is_early(test, others, then));
 }
 
-/// While the free waits, another thread frees, and waits until the first has returned.
+/// While a thread waits, another frees; if it waits too, until the first has returned.
 struct Later {
     waits: AtomicU32,
     /// Whether the other has come to its first wait.
@@ -311,14 +316,20 @@ impl Asked for Later {
     }
 }
 
+impl Later {
+    fn new() -> Later {
+        Later {
+            waits: AtomicU32::new(0),
+            is_second: AtomicBool::new(false),
+            meets: [(); 3].map(|()| Barrier::new(2)),
+        }
+    }
+}
+
 /// Or it would go on for as long as others free.
 #[test]
 fn a_strict_free_waits_for_no_later_one() {
-    let test = Later {
-        waits: AtomicU32::new(0),
-        is_second: AtomicBool::new(false),
-        meets: [(); 3].map(|()| Barrier::new(2)),
-    };
+    let test = Later::new();
     let second = |arena: &Arena<Asking<Later>>, large| {
         arena.driver().test.meets[0].wait();
         arena.free(large).unwrap();
@@ -329,6 +340,31 @@ fn a_strict_free_waits_for_no_later_one() {
     };
     let others = [(SECOND, second as Other<Later>)];
     assert!(!is_early(test, others, then));
+}
+
+/// Nor does a trim.
+#[test]
+fn a_trim_waits_for_no_later_free() {
+    let (gpu, stream, arena) = arena_asking(Later::new(), &plain(StrategyKind::AutoGrowth));
+    let [small, _stays] = [(); 2].map(|()| arena.allocate(Bytes::kib(64)).unwrap());
+    let large = arena.allocate(Bytes::mib(64)).unwrap();
+    gpu.launch(stream, 1000 * MS, &[(small, Bytes::kib(64))])
+        .unwrap();
+    arena.free(small).unwrap();
+    let named = |name: &str| thread::Builder::new().name(name.to_owned());
+    thread::scope(|scope| {
+        let trims = named(FREES).spawn_scoped(scope, || arena.trim()).unwrap();
+        let test = &arena.driver().test;
+        let frees = || {
+            test.meets[0].wait();
+            arena.free(large).unwrap();
+            test.meets[1].wait();
+        };
+        let frees = named(THIRD).spawn_scoped(scope, frees).unwrap();
+        frees.join().unwrap();
+        trims.join().unwrap();
+        assert_eq!(test.waits.load(Ordering::Relaxed), 1);
+    });
 }
 
 /// Where no fence may be made, or none comes about, it waits by the driver's own free.

@@ -123,6 +123,7 @@ CASES = [
     Case("mapped", ("peers",), devices=2, hazards=(5,)),
     # Only a free that waits is as bare here.
     Case("read_after_free", without=DEFERRED, hazards=(1,)),
+    Case("read_after_free", ("captured",), without=DEFERRED, hazards=(1,)),
     # Other families beside the pool, and what it has cached when they need room.
     Case("families", FAMILIES, hazards=(13, 18)),
     Case("families", RELIEF, alone=True, hazards=(10, 39)),

@@ -188,6 +188,29 @@ fn a_free_that_waits_orders_no_streams_with_each_other() {
     }
 }
 
+/// A thread whose free waits by the driver's own holds the page for that, while a host
+/// function that the device's work waits for frees too.
+#[test]
+fn a_free_in_a_host_function_waits_for_nobody() {
+    for kind in Kind::each() {
+        for (version, words) in [
+            ("13000", "device captured"),
+            ("12040", "device"),
+            ("12040", "host captured"),
+        ] {
+            let outcome = words
+                .split(' ')
+                .fold(Run::preloaded("host_function_free", kind), Run::arg)
+                .conf("free_sync:strict")
+                .env("SIM_CUDA_VERSION", version)
+                .env("SIM_CUDA_SLOW", "cuMemFree_v2:400000000")
+                .go();
+            outcome.quiet(0).no_violations();
+            assert_eq!(outcome.stdout, "ended\n", "{} {words}", outcome.what);
+        }
+    }
+}
+
 /// Where the device is full and something live lies in every chunk, nothing but
 /// a wait for everybody is left; a program that goes on before that finds the
 /// memory, and nobody is waited for that had not to be.

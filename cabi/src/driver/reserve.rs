@@ -64,8 +64,8 @@ enum State {
 /// The memory that a context keeps back.
 pub(crate) struct Reserve {
     state: SpinMutex<State, Brief>,
-    /// The quota of the context's device; `None` if that is unknown.
-    quota: OnceLock<Option<Arc<Quota>>>,
+    /// The quota of the context's device, once that is known.
+    quota: OnceLock<Arc<Quota>>,
     /// Whether it is free in the driver, to be taken again.
     is_lent: AtomicBool,
     /// Threads that ask the driver for memory of the context.
@@ -127,13 +127,11 @@ impl Reserve {
             let mut device: CUdevice = 0;
             // SAFETY: writes the answer to a local.
             let told = context.call_now(|| unsafe { real::cuCtxGetDevice(&raw mut device) });
-            if told == Err(Code::NOT_READY) {
-                return None;
-            }
+            told.ok()?;
             // Another thread may have been faster, with the same quota.
-            let _ = (self.quota).set(told.is_ok().then(|| devices::quota_of(device)));
+            let _ = self.quota.set(devices::quota_of(device));
         }
-        self.quota.get()?.as_ref()
+        self.quota.get()
     }
 
     /// Takes out what there is until the result is dropped; waits while another
@@ -141,24 +139,28 @@ impl Reserve {
     fn take_out(&self) -> Held<'_> {
         let mut patience = Patience::new();
         loop {
-            let mut state = self.state.lock();
-            let memory = match *state {
-                State::Nothing | State::Gone => None,
-                State::Memory(kept) => Some(kept),
-                State::TakenOut => {
-                    drop(state);
-                    patience.pause();
-                    continue;
-                }
-            };
-            if *state != State::Gone {
-                *state = State::TakenOut;
+            match self.try_take_out() {
+                Some(held) => return held,
+                None => patience.pause(),
             }
-            return Held {
-                reserve: self,
-                memory,
-            };
         }
+    }
+
+    /// The same; `None` while another thread has it.
+    fn try_take_out(&self) -> Option<Held<'_>> {
+        let mut state = self.state.lock();
+        let memory = match *state {
+            State::Nothing | State::Gone => None,
+            State::Memory(kept) => Some(kept),
+            State::TakenOut => return None,
+        };
+        if *state != State::Gone {
+            *state = State::TakenOut;
+        }
+        Some(Held {
+            reserve: self,
+            memory,
+        })
     }
 
     /// Forgets what a context kept back: it is gone with the context.
@@ -170,7 +172,7 @@ impl Reserve {
     }
 
     fn uncount(&self, size: Bytes) {
-        if let Some(Some(quota)) = self.quota.get() {
+        if let Some(quota) = self.quota.get() {
             quota.put_back(size);
         }
     }
@@ -193,7 +195,7 @@ impl Held<'_> {
     /// Replaces `counted` bytes in the quota by the true size.
     fn recount(&self, counted: Bytes) {
         let size = self.memory.map_or(Bytes::ZERO, |kept| kept.size);
-        if let Some(Some(quota)) = self.reserve.quota.get() {
+        if let Some(quota) = self.reserve.quota.get() {
             quota.take_anyway(size);
             quota.put_back(counted);
         }
@@ -266,6 +268,13 @@ fn any() -> Result<Kept, Code> {
         Err(Code::OUT_OF_MEMORY) => take(LITTLE),
         taken => taken,
     }
+}
+
+/// Asks the driver how much memory there is, for whether it answers.
+fn ask_memory() -> Result<(), Code> {
+    let (mut free, mut total) = (0_usize, 0_usize);
+    // SAFETY: writes both answers to locals.
+    Code::check(unsafe { real::cuMemGetInfo_v2(&raw mut free, &raw mut total) })
 }
 
 /// Keeps a page back in a context, in which a pool is about to be made.
@@ -345,10 +354,18 @@ pub(crate) enum Beyond {
 /// [`Code::OUT_OF_MEMORY`] if there is nothing to wait with.
 pub(crate) fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code> {
     let reserve = context.reserve();
-    let mut held = reserve.take_out();
     let quota = reserve.quota(context);
     // In one stay: the context cannot begin to end before all is given back.
     context.within_now(|| {
+        let mut held = match reserve.try_take_out() {
+            Some(held) => held,
+            None => {
+                // Who has it may wait for a host function of the device's work, which this may
+                // be. The driver refuses all calls there.
+                ask_memory()?;
+                reserve.take_out()
+            }
+        };
         let charge = quota.map(|quota| Charge::of_page(quota));
         let below = charge.as_ref().is_none_or(Option::is_some);
         if !below && held.memory.is_none() && beyond == Beyond::Refused {

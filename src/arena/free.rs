@@ -23,7 +23,8 @@ pub(super) enum Release {
     /// It goes to limbo. A direct allocation goes back to the driver, whose
     /// own free waits, unless that has to be quiet now.
     AfterFence {
-        /// Whether no driver free may be made: the driver itself has called.
+        /// Whether no driver free may be made: the driver itself has called, or the
+        /// context may be ending.
         quiet: bool,
         /// Whether another context than the arena's is current.
         elsewhere: bool,
@@ -198,18 +199,6 @@ impl<D: Driver> Arena<D> {
 }
 
 impl<F: Clone> ArenaState<F> {
-    /// The same while ranges are paused, where nothing on the device can be using a block
-    /// that no memory is behind, or while others may have some of their units mapped.
-    #[cold]
-    fn free_from_ranges(&mut self, address: Address, release: Release) -> Result<Freed, FreeError> {
-        let Some((_, block)) = self.heap.live_block(address) else {
-            return self.free(address, release);
-        };
-        self.heap.end_exports(block.span());
-        let gone = self.heap.is_paused() && self.heap.has_gone(&block);
-        self.free(address, if gone { Release::AtOnce } else { release })
-    }
-
     /// Takes a block back from the program.
     pub(super) fn free(&mut self, address: Address, release: Release) -> Result<Freed, FreeError> {
         let Some((id, block)) = self.heap.take_live(address) else {
@@ -251,5 +240,17 @@ impl<F: Clone> ArenaState<F> {
                 },
             }))
         }))
+    }
+
+    /// The same while ranges are paused, where nothing on the device can be using a block
+    /// that no memory is behind, or while others may have some of their units mapped.
+    #[cold]
+    fn free_from_ranges(&mut self, address: Address, release: Release) -> Result<Freed, FreeError> {
+        let Some((_, block)) = self.heap.live_block(address) else {
+            return self.free(address, release);
+        };
+        self.heap.end_exports(block.span());
+        let gone = self.heap.is_paused() && self.heap.has_gone(&block);
+        self.free(address, if gone { Release::AtOnce } else { release })
     }
 }

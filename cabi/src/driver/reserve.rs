@@ -270,8 +270,8 @@ fn any() -> Result<Kept, Code> {
     }
 }
 
-/// Asks the driver how much memory there is, for whether it answers.
-fn ask_memory() -> Result<(), Code> {
+/// Whether the driver takes calls from this thread: it takes none from a host function.
+fn ask_driver() -> Result<(), Code> {
     let (mut free, mut total) = (0_usize, 0_usize);
     // SAFETY: writes both answers to locals.
     Code::check(unsafe { real::cuMemGetInfo_v2(&raw mut free, &raw mut total) })
@@ -360,9 +360,9 @@ pub(crate) fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code
         let mut held = match reserve.try_take_out() {
             Some(held) => held,
             None => {
-                // Who has it may wait for a host function of the device's work, which this may
-                // be. The driver refuses all calls there.
-                ask_memory()?;
+                // The thread that has it waits for the device. In a host function the device
+                // waits for this one, so neither would go on.
+                ask_driver()?;
                 reserve.take_out()
             }
         };

@@ -52,8 +52,8 @@ impl Meter {
         self.timed(call).0
     }
 
-    /// The same, but only some of the calls are timed; so many more were made than are
-    /// counted here.
+    /// The same, but only some of the calls are timed. `beside`: calls of this kind that are
+    /// counted elsewhere.
     #[inline]
     fn sample<T>(&self, beside: u64, call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
         let Some(calls) = self.next_stands_for(beside) else {
@@ -66,7 +66,7 @@ impl Meter {
         result
     }
 
-    /// See `stands_for`, of the next call; so many more were made than are counted here.
+    /// What `stands_for` says of the next call, where `beside` are counted elsewhere.
     #[inline]
     fn next_stands_for(&self, beside: u64) -> Option<u64> {
         stands_for(self.calls() + beside)
@@ -117,7 +117,7 @@ impl Meter {
         self.read_with(0)
     }
 
-    /// The same with so many more calls, which were not timed.
+    /// The same with the calls that are counted elsewhere; none of those was timed.
     fn read_with(&self, beside: u64) -> CallCount {
         let calls = self.calls() + beside;
         let shortest = self.shortest.load(Ordering::Relaxed);

@@ -8,6 +8,8 @@
 
 use std::num::NonZeroU32;
 
+use crate::address::Address;
+
 /// A `CUresult` or `cudaError_t` other than success.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Code(NonZeroU32);
@@ -73,6 +75,44 @@ pub enum AllocError {
     Driver(Code),
 }
 
+/// The answer to a request in two words. A function returns these in registers, where
+/// `Result<Address, AllocError>` takes three and goes through memory.
+#[derive(Copy, Clone)]
+pub(crate) struct Answer {
+    address: Address,
+    /// Zero, a code, or one of `LIMIT` and `PAUSED`.
+    error: u64,
+}
+
+/// Beyond all codes.
+const LIMIT: u64 = 1 << 32;
+const PAUSED: u64 = 2 << 32;
+
+impl Answer {
+    pub(crate) fn of(result: Result<Address, AllocError>) -> Answer {
+        let (address, error) = match result {
+            Ok(address) => (address, 0),
+            Err(AllocError::Limit) => (Address::new(0), LIMIT),
+            Err(AllocError::Paused) => (Address::new(0), PAUSED),
+            Err(AllocError::Driver(code)) => (Address::new(0), u64::from(code.get())),
+        };
+        Answer { address, error }
+    }
+
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "codes have 32 bits")]
+    pub(crate) fn result(self) -> Result<Address, AllocError> {
+        match self.error {
+            LIMIT => Err(AllocError::Limit),
+            PAUSED => Err(AllocError::Paused),
+            code => match Code::check(code as u32) {
+                Ok(()) => Ok(self.address),
+                Err(code) => Err(AllocError::Driver(code)),
+            },
+        }
+    }
+}
+
 /// Why a free failed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum FreeError {
@@ -87,6 +127,18 @@ pub enum FreeError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_says_what_it_was_told() {
+        let errors = [Code::INVALID_VALUE, Code::UNKNOWN, Code::named(u32::MAX)];
+        let refused = errors.map(AllocError::Driver).into_iter();
+        let refused = refused
+            .chain([AllocError::Limit, AllocError::Paused])
+            .map(Err);
+        for result in refused.chain([0, u64::MAX].map(|at| Ok(Address::new(at)))) {
+            assert_eq!(Answer::of(result).result(), result);
+        }
+    }
 
     #[test]
     fn a_code_is_four_bytes_also_where_it_may_be_absent() {

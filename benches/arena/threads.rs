@@ -1,8 +1,8 @@
 //! The throughput of several threads that allocate at the same time.
 
-use std::hint::black_box;
-use std::sync::Barrier;
+use std::hint::{black_box, spin_loop};
 use std::sync::mpsc::sync_channel;
+use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,10 @@ use vramalloc_benches::workload::{Draws, Live, Random, get, put};
 /// Blocks that each thread has live.
 const LIVE: usize = 64;
 
-/// Numbers of threads.
-const THREADS: [usize; 3] = [1, 2, 4];
+/// Numbers of threads, and how often each is measured.
+const THREADS: [usize; 3] = [1, 2, MOST_THREADS];
+const MOST_THREADS: usize = 4;
+const TURNS: usize = 9;
 
 /// The blocks that change hands at a time, so that the channel is not what is
 /// measured, and the number of batches under way.
@@ -30,77 +32,120 @@ const ROUND: usize = 1000;
 /// second, all threads together.
 pub(crate) fn run(arguments: &Arguments) {
     let doublings = arguments.doublings();
-    for threads in THREADS {
-        let arena = arguments.arena();
-        measure(arguments, threads, |thread, timed| {
-            let mut draws = Draws::new(thread + 1, LIVE, doublings);
-            let mut live = Live::new(&arena, LIVE, &mut draws);
-            timed(&mut || (0..ROUND).for_each(|_| live.replace(draws.draw())))
-        });
-    }
+    let arena = arguments.arena();
+    measure(arguments, |thread, timed| {
+        let mut draws = Draws::new(thread + 1, LIVE, doublings);
+        let mut live = Live::new(&arena, LIVE, &mut draws);
+        timed(&mut || (0..ROUND).for_each(|_| live.replace(draws.draw())))
+    });
 }
 
 /// Measures the same of a loop that shares no memory with other threads: what more
 /// threads can be worth on this machine.
 pub(crate) fn alone(arguments: &Arguments) {
-    for threads in THREADS {
-        measure(arguments, threads, |thread, timed| {
-            let mut random = Random(thread + 1);
-            let mut numbers = [0_u64; LIVE];
-            let rate = timed(&mut || {
-                for _ in 0..ROUND {
-                    let number = random.number();
-                    numbers[random.below(LIVE)] ^= number;
-                }
-            });
-            black_box(&numbers);
-            rate
+    measure(arguments, |thread, timed| {
+        let mut random = Random(thread + 1);
+        let mut numbers = [0_u64; LIVE];
+        let rates = timed(&mut || {
+            for _ in 0..ROUND {
+                let number = random.number();
+                numbers[random.below(LIVE)] ^= number;
+            }
         });
-    }
+        black_box(&numbers);
+        rates
+    });
 }
 
 /// What a thread does over and over while it is timed.
 type Round<'a> = &'a mut dyn FnMut();
 
-/// Prints how many pairs so many threads do together: what each does in a second is
-/// added up. Each works for some time before the others are ready, and then for so long
-/// that it is no matter which of them is woken first.
-fn measure(
-    arguments: &Arguments,
-    threads: usize,
-    work: impl Fn(u64, &dyn Fn(Round) -> f64) -> f64 + Sync,
-) {
-    let ready = Barrier::new(threads);
-    let time = Duration::from_millis(arguments.number("milliseconds", 100));
-    let timed = |round: Round| {
-        rate(time / 4, round);
-        ready.wait();
-        rate(time, round)
+/// Pairs a second of one thread, by turn and by number of threads at work.
+type Rates = [[f64; THREADS.len()]; TURNS];
+
+/// Prints how many pairs so many threads do together, and how many times as many as one
+/// does. One, two and four are measured in turn, several times, since what else the
+/// machine does changes from second to second; and a processor that has no thread of
+/// theirs spins, so that all run at one clock and threads stay where they are.
+#[allow(clippy::cast_precision_loss, reason = "a number of threads")]
+fn measure(arguments: &Arguments, work: impl Fn(u64, &dyn Fn(Round) -> Rates) -> Rates + Sync) {
+    let time = Duration::from_millis(arguments.number("milliseconds", 20));
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let start = Start::new();
+    let timed = |thread: usize, round: Round| {
+        rate(Instant::now(), time, round);
+        let mut rates = Rates::default();
+        for turn in &mut rates {
+            for (mine, count) in turn.iter_mut().zip(THREADS) {
+                let start = start.wait();
+                if thread < count {
+                    *mine = rate(start, time, round);
+                } else if thread < processors {
+                    while start.elapsed() < time {
+                        spin_loop();
+                    }
+                }
+            }
+        }
+        rates
     };
-    let rates: Vec<f64> = thread::scope(|scope| {
+    let rates: Vec<Rates> = thread::scope(|scope| {
         let (work, timed) = (&work, &timed);
-        let start = |thread| scope.spawn(move || work(thread as u64, timed));
-        let started: Vec<_> = (0..threads).map(start).collect();
+        let start =
+            |thread| scope.spawn(move || work(thread as u64, &|round: Round| timed(thread, round)));
+        let started: Vec<_> = (0..MOST_THREADS).map(start).collect();
         let ended = started.into_iter().map(|thread| thread.join().unwrap());
         ended.collect()
     });
-    let (rate, count) = rates
-        .iter()
-        .fold((0.0, 0.0), |(sum, n), rate| (sum + rate, n + 1.0));
-    println!(
-        "{}",
-        json!({
-            "threads": threads,
-            "pairs_per_s": rate,
-            "ns": count * 1e9 / rate,
-        })
-    );
+    let together = |turn: usize, at: usize| rates.iter().map(|of| of[turn][at]).sum::<f64>();
+    let middle = |of: &dyn Fn(usize) -> f64| {
+        let mut all: Vec<f64> = (0..TURNS).map(of).collect();
+        all.sort_by(f64::total_cmp);
+        all[TURNS / 2]
+    };
+    for (at, threads) in THREADS.into_iter().enumerate() {
+        let all = middle(&|turn| together(turn, at));
+        println!(
+            "{}",
+            json!({
+                "threads": threads,
+                "pairs_per_s": all,
+                "ns": threads as f64 * 1e9 / all,
+                "over_one": middle(&|turn| together(turn, at) / together(turn, 0)),
+            })
+        );
+    }
 }
 
-/// How many pairs a second rounds do that take so long.
+/// Where all threads begin at once: time runs from then on also for one that is woken
+/// late.
+struct Start {
+    ready: Barrier,
+    at: Mutex<Instant>,
+}
+
+impl Start {
+    fn new() -> Start {
+        Start {
+            ready: Barrier::new(MOST_THREADS),
+            at: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Waits for all; when they began.
+    fn wait(&self) -> Instant {
+        if self.ready.wait().is_leader() {
+            *self.at.lock().unwrap() = Instant::now();
+        }
+        self.ready.wait();
+        *self.at.lock().unwrap()
+    }
+}
+
+/// How many pairs a second rounds do, for so long from a start on.
 #[allow(clippy::cast_precision_loss, reason = "a rate")]
-fn rate(time: Duration, round: Round) -> f64 {
-    let (start, mut rounds) = (Instant::now(), 0_usize);
+fn rate(start: Instant, time: Duration, round: Round) -> f64 {
+    let mut rounds = 0_usize;
     loop {
         round();
         rounds += 1;

@@ -18,8 +18,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { LIVE = 64, ROUND = 1000, BATCH = 64, UNDER_WAY = 16, MOST_THREADS = 4 };
+enum { LIVE = 64, ROUND = 1000, BATCH = 64, UNDER_WAY = 16 };
+enum { MOST_THREADS = 4, COUNTS = 3, TURNS = 9 };
+
+static const int thread_counts[COUNTS] = {1, 2, MOST_THREADS};
 
 static const size_t hit_sizes[] = {512,     4 << 10, 64 << 10, 1 << 20,
                                    2 << 20, 4 << 20, 16 << 20, 64 << 20};
@@ -145,17 +149,23 @@ static void random_allocations(long blocks) {
     free(live);
 }
 
-struct worker {
-    pthread_t thread;
-    pthread_barrier_t *ready;
-    uint64_t seed;
-    long ms, doublings;
-    double rate;
+/* What the threads of a question share: they begin together, and time runs from then on
+ * also for one that is woken late. */
+struct workers {
+    pthread_barrier_t ready;
+    double start_ns;
+    long ms, doublings, processors;
 };
 
-/* Pairs a second, over so many milliseconds. */
-static double rate(void **blocks, struct draws *draws, double ms) {
-    double start = now_ns();
+struct worker {
+    struct workers *all;
+    pthread_t thread;
+    int number;
+    double rate[TURNS][COUNTS];
+};
+
+/* Pairs a second, for so many milliseconds from a start on. */
+static double rate(void **blocks, struct draws *draws, double start, double ms) {
     for (long pairs = ROUND;; pairs += ROUND) {
         for (long n = 0; n < ROUND; n++)
             replace(blocks, draws);
@@ -165,41 +175,78 @@ static double rate(void **blocks, struct draws *draws, double ms) {
     }
 }
 
+/* Waits for all; when they began. */
+static double begin(struct workers *all) {
+    if (pthread_barrier_wait(&all->ready) == PTHREAD_BARRIER_SERIAL_THREAD)
+        all->start_ns = now_ns();
+    pthread_barrier_wait(&all->ready);
+    return all->start_ns;
+}
+
 static void *work(void *argument) {
     struct worker *worker = argument;
+    struct workers *all = worker->all;
+    double ms = (double)all->ms;
     GPU(gpu_set_device(0));
-    struct draws draws = make_draws(worker->seed, LIVE, (double)worker->doublings);
+    struct draws draws =
+        make_draws((uint64_t)worker->number + 1, LIVE, (double)all->doublings);
     void **blocks = fill(LIVE, &draws);
-    rate(blocks, &draws, (double)worker->ms / 4);
-    pthread_barrier_wait(worker->ready);
-    worker->rate = rate(blocks, &draws, (double)worker->ms);
+    rate(blocks, &draws, now_ns(), ms);
+    for (int turn = 0; turn < TURNS; turn++)
+        for (int at = 0; at < COUNTS; at++) {
+            double start = begin(all);
+            worker->rate[turn][at] = 0;
+            if (worker->number < thread_counts[at])
+                worker->rate[turn][at] = rate(blocks, &draws, start, ms);
+            else if (worker->number < all->processors)
+                while (now_ns() - start < ms * 1e6)
+                    ;
+        }
     empty(blocks, LIVE);
     free(draws.all);
     return NULL;
 }
 
-/* What each thread does in a second is added up. Each works for so long that it is no
- * matter which of them is woken first. */
+static int compare_numbers(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double middle(double *all) {
+    qsort(all, TURNS, sizeof *all, compare_numbers);
+    return all[TURNS / 2];
+}
+
+/* One, two and four threads are measured in turn, several times, since what else the
+ * machine does changes from second to second; and a processor that has no thread of
+ * theirs spins, so that all run at one clock and threads stay where they are. */
 static void threads(long ms, long doublings) {
-    for (int count = 1; count <= MOST_THREADS; count *= 2) {
-        struct worker workers[MOST_THREADS];
-        pthread_barrier_t ready;
-        double all = 0;
-        pthread_barrier_init(&ready, NULL, (unsigned)count);
-        for (int i = 0; i < count; i++) {
-            workers[i] = (struct worker){.ready = &ready,
-                                         .seed = (uint64_t)i + 1,
-                                         .ms = ms,
-                                         .doublings = doublings};
-            pthread_create(&workers[i].thread, NULL, work, &workers[i]);
-        }
-        for (int i = 0; i < count; i++) {
-            pthread_join(workers[i].thread, NULL);
-            all += workers[i].rate;
-        }
-        pthread_barrier_destroy(&ready);
-        printf("{\"threads\": %d, \"pairs_per_s\": %.0f, \"ns\": %.2f}\n",
-               count, all, (double)count * 1e9 / all);
+    struct workers all = {.ms = ms,
+                          .doublings = doublings,
+                          .processors = sysconf(_SC_NPROCESSORS_ONLN)};
+    static struct worker workers[MOST_THREADS];
+    double rates[COUNTS][TURNS] = {{0}}, over_one[COUNTS][TURNS];
+    pthread_barrier_init(&all.ready, NULL, MOST_THREADS);
+    for (int i = 0; i < MOST_THREADS; i++) {
+        workers[i] = (struct worker){.all = &all, .number = i};
+        pthread_create(&workers[i].thread, NULL, work, &workers[i]);
+    }
+    for (int i = 0; i < MOST_THREADS; i++) {
+        pthread_join(workers[i].thread, NULL);
+        for (int turn = 0; turn < TURNS; turn++)
+            for (int at = 0; at < COUNTS; at++)
+                rates[at][turn] += workers[i].rate[turn][at];
+    }
+    pthread_barrier_destroy(&all.ready);
+    for (int turn = 0; turn < TURNS; turn++)
+        for (int at = 0; at < COUNTS; at++)
+            over_one[at][turn] = rates[at][turn] / rates[0][turn];
+    for (int at = 0; at < COUNTS; at++) {
+        double together = middle(rates[at]);
+        printf("{\"threads\": %d, \"pairs_per_s\": %.0f, \"ns\": %.2f, "
+               "\"over_one\": %.3f}\n",
+               thread_counts[at], together,
+               (double)thread_counts[at] * 1e9 / together, middle(over_one[at]));
     }
 }
 

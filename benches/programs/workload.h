@@ -16,10 +16,11 @@
 
 enum { DRAWS = 1 << 16, EMPTY = 10001 };
 
-/* A slot and the size of the block that comes into it. */
+/* A slot and the size of the block that comes into it. They are small: what is
+ * measured needs the processor's caches. */
 struct draw {
     uint32_t slot;
-    size_t size;
+    uint32_t size;
 };
 
 struct draws {
@@ -51,7 +52,7 @@ static inline struct draws make_draws(uint64_t seed, uint32_t slots,
     for (int i = 0; i < DRAWS; i++) {
         uint32_t slot = (uint32_t)(next_random(&seed) % slots);
         double unit = (double)(next_random(&seed) >> 11) / 9007199254740992.0;
-        size_t size = (size_t)(512.0 * exp2(unit * doublings));
+        uint32_t size = (uint32_t)(512.0 * exp2(unit * doublings));
         draws.all[i] = (struct draw){slot, size};
     }
     return draws;

@@ -111,9 +111,9 @@ def steady_of(doublings, field, most):
 def faster_by(rows, subject):
     """What two threads do over what one does; the machine's own share of that is
     in it."""
-    found = of(rows, question="threads", subject=subject, event_ns=0, doublings=SMALL)
-    rate = {row["threads"]: row["pairs_per_s"] for row in found}
-    return median(rate[2]) / median(rate[1]) if rate else None
+    about = {"event_ns": 0, "doublings": SMALL, "threads": 2}
+    found = of(rows, question="threads", subject=subject, **about)
+    return median(found[0]["over_one"]) if found else None
 
 
 def threads_of(subject):

@@ -25,7 +25,7 @@ class Amounts:
         self.hits = 20_000 if quick else 100_000
         self.pairs = 50_000 if quick else 200_000
         self.blocks = 20_000 if quick else 100_000
-        self.milliseconds = 20 if quick else 100
+        self.milliseconds = 4 if quick else 20
         self.growth_blocks = 10_000 if quick else 1_000_000
         self.growth_chunks = 1000 if quick else 10_000
 

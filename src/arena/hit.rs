@@ -12,7 +12,7 @@ use crate::arena::miss::Stray;
 use crate::arena::state::ArenaState;
 use crate::counters::BlockInfo;
 use crate::driver::{Driver, PAGE};
-use crate::error::{AllocError, Code};
+use crate::error::{AllocError, Answer, Code};
 use crate::heap::Cut;
 use crate::heap::block::BlockId;
 use crate::heap::fit::{Fit, Search};
@@ -93,8 +93,8 @@ impl<D: Driver> Arena<D> {
         let _step = self.step();
         match self.take_exact(request, library) {
             Ok(address) => Ok(address),
-            Err(Some(kept)) => self.allocate_near(kept, request, library, stray),
-            Err(None) => self.allocate_in_state(request, library, stray),
+            Err(Some(kept)) => self.allocate_near(kept, request, library, stray).result(),
+            Err(None) => self.allocate_in_state(request, library, stray).result(),
         }
     }
 
@@ -107,28 +107,23 @@ impl<D: Driver> Arena<D> {
         request: Bytes,
         library: LibraryId,
         stray: Stray,
-    ) -> Result<Address, AllocError> {
+    ) -> Answer {
         match take_near(kept, request, library) {
-            Some(address) => Ok(address),
+            Some(address) => Answer::of(Ok(address)),
             None => self.allocate_in_state(request, library, stray),
         }
     }
 
     /// The same from what the lock guards.
     #[inline(never)]
-    fn allocate_in_state(
-        &self,
-        request: Bytes,
-        library: LibraryId,
-        stray: Stray,
-    ) -> Result<Address, AllocError> {
+    fn allocate_in_state(&self, request: Bytes, library: LibraryId, stray: Stray) -> Answer {
         let Some(finish) = &self.finish else {
-            return self.allocate_unfinished(request, library, stray);
+            return Answer::of(self.allocate_unfinished(request, library, stray));
         };
-        self.counted(|| {
+        Answer::of(self.counted(|| {
             let served = self.allocate_unfinished(request, library, stray);
             served.and_then(|address| self.finish(finish, address).map(|()| address))
-        })
+        }))
     }
 
     /// Serves a request; the options' last steps (`finish`) are still to come.

@@ -312,6 +312,13 @@ fn captures() -> Vec<Case> {
         Case::new(&[1, 7], "captures_on_two_full_devices", "capture_full")
             .args(&["both"])
             .env(TINY),
+        Case::new(
+            &[7],
+            "capture_beside_a_context_without_memory",
+            "capture_full",
+        )
+        .args(&["beside"])
+        .env(TINY),
     ]
 }
 

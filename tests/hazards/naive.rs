@@ -69,6 +69,7 @@ const BOTH: &[&str] = &[
     "errors_that_last_surface_in_frees",
     "capture_on_a_full_device",
     "captures_on_two_full_devices",
+    "capture_beside_a_context_without_memory",
     "daily_work",
     // Every block is a part of something larger.
     "blocks_with_their_own_allocation",

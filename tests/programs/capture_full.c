@@ -4,12 +4,15 @@
  * over. There is always room for it: what was freed. A kernel must never write
  * into a block that it was not given.
  *
- *   capture_full [both]
+ *   capture_full [both | beside]
  *
- * With `both`, device 1 is filled as well and its streams read what is freed.
+ * With `both`, device 1 is filled as well and its streams read what is freed. With
+ * `beside`, another context of the device was made before and has no memory.
  * Exit: 0 right, 1 something failed, 3 a block did not hold what it should.
  */
 #include "gpu.h"
+
+#include "find.h"
 
 enum { MOST = 1024, ROUNDS = 6, LATE = 0x5eed };
 
@@ -89,14 +92,30 @@ static int capture(struct device *device, struct device *reader) {
     return wrong;
 }
 
+/* Another context on device 0; the current one stays current. */
+static void make_another(void) {
+    int (*create)(void **, unsigned, int), (*current)(void **), (*set)(void *);
+    void *before, *made;
+    GPU(gpu_set_device(0));
+    *(void **)&create = find("cuCtxCreate_v2");
+    *(void **)&current = find("cuCtxGetCurrent");
+    *(void **)&set = find("cuCtxSetCurrent");
+    GPU(current(&before));
+    GPU(create(&made, 0, 0));
+    GPU(set(before));
+}
+
 int main(int argc, char **argv) {
     static struct device first = {.number = 0}, second = {.number = 1};
     const int both = argc == 2 && !strcmp(argv[1], "both");
+    const int beside = argc == 2 && !strcmp(argv[1], "beside");
     int wrong;
-    if (argc > 1 + both) {
-        fprintf(stderr, "usage: capture_full [both]\n");
+    if (argc > 1 + both + beside) {
+        fprintf(stderr, "usage: capture_full [both | beside]\n");
         return 2;
     }
+    if (beside)
+        make_another();
     fill_up(&first);
     if (both)
         fill_up(&second);

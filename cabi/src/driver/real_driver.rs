@@ -279,12 +279,22 @@ impl Driver for RealDriver {
 }
 
 /// Waits for all work of a context. If it may be ending, its end is decided
-/// first.
+/// first; if nothing is left to wait with, another context may have kept it.
 fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code> {
-    match reserve::wait_by_free(context, beyond) {
+    let settled = match reserve::wait_by_free(context, beyond) {
         Err(Code::NOT_READY) if context.await_decision() != Decision::Open => {
             reserve::wait_by_free(context, beyond)
         }
         settled => settled,
+    };
+    if settled != Err(Code::OUT_OF_MEMORY) || beyond == Beyond::Refused {
+        return settled;
+    }
+    let others = contexts::others_than(context.handle());
+    let waits = |other: &Arc<Context>| reserve::wait_by_that_of(other, context).is_ok();
+    if others.iter().any(waits) {
+        Ok(())
+    } else {
+        settled
     }
 }

@@ -146,6 +146,17 @@ impl Reserve {
         }
     }
 
+    /// The same, to wait for the device with it.
+    fn take_out_to_wait(&self) -> Result<Held<'_>, Code> {
+        if let Some(held) = self.try_take_out() {
+            return Ok(held);
+        }
+        // The thread that has it waits for the device. In a host function the device
+        // waits for this one, so neither would go on.
+        ask_driver()?;
+        Ok(self.take_out())
+    }
+
     /// The same; `None` while another thread has it.
     fn try_take_out(&self) -> Option<Held<'_>> {
         let mut state = self.state.lock();
@@ -357,15 +368,7 @@ pub(crate) fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code
     let quota = reserve.quota(context);
     // In one stay: the context cannot begin to end before all is given back.
     context.within_now(|| {
-        let mut held = match reserve.try_take_out() {
-            Some(held) => held,
-            None => {
-                // The thread that has it waits for the device. In a host function the device
-                // waits for this one, so neither would go on.
-                ask_driver()?;
-                reserve.take_out()
-            }
-        };
+        let mut held = reserve.take_out_to_wait()?;
         let charge = quota.map(|quota| Charge::of_page(quota));
         let below = charge.as_ref().is_none_or(Option::is_some);
         if !below && held.memory.is_none() && beyond == Beyond::Refused {
@@ -387,6 +390,33 @@ pub(crate) fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code
         held.refill(kept.size);
         Ok(())
     })
+}
+
+/// Waits for a context that has nothing to wait with, on a device that has nothing either,
+/// by what another context of that device keeps back.
+///
+/// # Errors
+/// As [`wait_by_free`]; [`Code::OUT_OF_MEMORY`] too if the other one keeps nothing back.
+pub(crate) fn wait_by_that_of(other: &Context, context: &Context) -> Result<(), Code> {
+    let reserve = other.reserve();
+    let [own, others] = [context, other].map(|of| of.reserve().quota(of));
+    if !own
+        .zip(others)
+        .is_some_and(|(own, others)| Arc::ptr_eq(own, others))
+    {
+        return Err(Code::OUT_OF_MEMORY);
+    }
+    let mut waited = Ok(());
+    other.within_now(|| {
+        let mut held = reserve.take_out_to_wait()?;
+        let kept = held.memory.take().ok_or(Code::OUT_OF_MEMORY)?;
+        let _lent = reserve.lend();
+        give(kept.address)?;
+        waited = context.within_now(|| wait_with(kept.size));
+        held.refill(kept.size);
+        Ok(())
+    })?;
+    waited
 }
 
 #[cfg(test)]

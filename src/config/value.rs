@@ -76,7 +76,8 @@ fn size_or_zero(text: &str) -> Option<Bytes> {
         unit => UNITS.iter().find(|(name, _)| *name == unit)?.1,
     };
     if amount.contains('.') {
-        return scaled(number(amount)?, shift);
+        // There is no part of a byte: it was meant as a share, or with a unit.
+        return scaled(number(amount).filter(|_| shift > 0)?, shift);
     }
     let amount = amount.parse::<u64>().ok()?;
     Some(Bytes::new(amount.checked_mul(1 << shift)?))
@@ -340,6 +341,8 @@ mod tests {
             ("99999999999G", None),
             ("0", None),
             ("0.0001K", None),
+            ("1.5", None),
+            ("1.5B", None),
             ("12Q", None),
             ("-1G", None),
             ("+1G", None),
@@ -352,6 +355,15 @@ mod tests {
         ] {
             assert_eq!(size(text), bytes, "{text}");
         }
+    }
+
+    #[test]
+    fn what_threads_keep_is_no_share() {
+        let most = |size| Some(ThreadCacheSize::Most(size));
+        assert_eq!(thread_cache("auto"), Some(ThreadCacheSize::Auto));
+        assert_eq!(thread_cache("0"), most(Bytes::ZERO));
+        assert_eq!(thread_cache("0.5M"), most(Bytes::kib(512)));
+        assert_eq!(thread_cache("0.5"), None);
     }
 
     #[test]

@@ -247,6 +247,27 @@ def test_limits_that_are_none_change_nothing(machine):
     assert lines == [*values, "ValueError", "TypeError", "TypeError", "TypeError", "2GiB"]
 
 
+def test_a_limit_of_a_device_that_is_not_there_is_refused(machine):
+    lines = machine.run(
+        LIMITS
+        + """
+print(had(1))
+for device in (2, 9):
+    try:
+        vramalloc.limit("1G", device=device)
+    except ValueError as error:
+        print(error)
+print(vramalloc.ctl("option.device_limits"))
+"""
+    ).good()
+    assert lines == [
+        "True",
+        "there is no device 2: CUDA numbers them from 0 to 1 here",
+        "there is no device 9: CUDA numbers them from 0 to 1 here",
+        "none",
+    ]
+
+
 def test_a_limit_below_what_is_reserved_lets_what_is_there_live(machine):
     lines = machine.run(
         LIMITS

@@ -197,9 +197,14 @@ fn limit_of(device: c_int) -> String {
     devices::limit_on(device).map_or("none".to_owned(), |limit| limit.get().to_string())
 }
 
-/// Sets the limit of a device, in the option `device_limits`.
+/// Sets the limit of a device, in the option `device_limits`. How many there are is not
+/// known before CUDA is initialised.
 fn set_limit_of(device: c_int, text: &str) -> Result<String, Refused> {
     let number = u32::try_from(device).map_err(|_| Refused::Unknown)?;
+    let count = devices::count();
+    if count > 0 && device >= count {
+        return Err(Refused::Unknown);
+    }
     process::change_options(|loaded| loaded.change_limit_of(number, text))?;
     tell_changed("device_limits");
     device::obey_limit(DevicePool::trim);

@@ -21,6 +21,7 @@ _CURRENT = -1
 
 _CONTENTS = {"keep": 0, "drop": 1}
 _DROP_BACKUPS = 1
+_UNKNOWN_NAME = -4
 _INVALID_VALUE = -6
 #: The least limit, in bytes.
 _LEAST = 1 << 20
@@ -96,6 +97,8 @@ class limit:
         try:
             ctl(self._name, self._text)
         except Error as error:
+            if error.code == _UNKNOWN_NAME and self._device is not None:
+                raise _no_device(self._device) from None
             if error.code != _INVALID_VALUE:
                 raise
             raise _no_limit(self._text) from None
@@ -146,6 +149,11 @@ def _entries(text: str) -> list[tuple[int, str]]:
         return []
     pairs = (entry.split(":", 1) for entry in text.strip("[]").split(","))
     return [(int(number), share) for number, share in pairs]
+
+
+def _no_device(number: int) -> ValueError:
+    last = int(ctl("device.count")) - 1
+    return ValueError(f"there is no device {number}: CUDA numbers them from 0 to {last} here")
 
 
 def _no_limit(text: str) -> ValueError:

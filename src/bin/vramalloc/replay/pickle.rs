@@ -5,13 +5,19 @@
 //! snapshot consists of are obeyed; one that would load or call anything ends the
 //! reading. Invariant: whatever the bytes are, nothing of the file is run, and no more
 //! is held than the events and blocks that were read, of which each is named once, and a
-//! few bytes for each other object, of which there are no more than such a file has: call stacks are dropped where they end. Cost: one pass over the file.
+//! few bytes for each other object, of which there are no more than such a file has: call
+//! stacks are dropped where they end. Cost: one pass over the file.
 
+mod objects;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read};
+
+#[cfg(test)]
+use self::objects::TraceEvent;
+use self::objects::{Objects, Value};
+pub(super) use self::objects::{TorchSnapshot, TraceAction};
 
 /// Marks within marks: a snapshot has about eight.
 const MOST_DEPTH: usize = 64;
@@ -30,75 +36,6 @@ const FREE_OBJECTS: u64 = 1 << 16;
 /// The newest protocol of which the opcodes are known.
 const PROTOCOL: u8 = 5;
 
-/// An entry of a device's trace.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct TraceEvent {
-    pub(super) action: TraceAction,
-    pub(super) address: u64,
-    pub(super) size: u64,
-    pub(super) time_us: u64,
-}
-
-/// What a trace says, as far as a replay needs it.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum TraceAction {
-    Alloc,
-    FreeRequested,
-    Other,
-}
-
-/// A block that was live when the snapshot was taken.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct LiveBlock {
-    pub(super) device: u32,
-    pub(super) address: u64,
-    pub(super) size: u64,
-}
-
-/// What is read of a snapshot.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct TorchSnapshot {
-    /// By device.
-    pub(super) traces: Vec<Vec<TraceEvent>>,
-    pub(super) live: Vec<LiveBlock>,
-}
-
-/// A value on the machine's stack.
-#[derive(Copy, Clone, PartialEq, Debug)]
-enum Value {
-    /// Nothing that is needed.
-    Nothing,
-    Number(u64),
-    /// A text by its number.
-    Text(u32),
-    /// An object by its number.
-    Object(u32),
-}
-
-/// An object that can grow after it was named.
-#[derive(Debug)]
-enum Object {
-    /// A list, of which what is needed is kept; or a dictionary that is not filled.
-    Open(Vec<Value>),
-    /// A dictionary that is not needed.
-    Other,
-    Event(TraceEvent),
-    Block {
-        address: u64,
-        size: u64,
-        is_live: bool,
-    },
-    Segment {
-        device: u32,
-        address: u64,
-        blocks: Option<u32>,
-    },
-    Snapshot {
-        segments: Option<u32>,
-        traces: Option<u32>,
-    },
-}
-
 /// The machine.
 struct Machine<R> {
     file: BufReader<Counted<R>>,
@@ -106,9 +43,7 @@ struct Machine<R> {
     /// Where in the stack marks lie.
     marks: Vec<usize>,
     memo: Vec<Value>,
-    objects: Vec<Object>,
-    texts: HashMap<Vec<u8>, u32>,
-    names: Vec<Vec<u8>>,
+    objects: Objects,
 }
 
 /// A file, and how much of it was read.
@@ -137,12 +72,10 @@ pub(super) fn read(file: impl Read) -> Step<TorchSnapshot> {
         stack: Vec::new(),
         marks: Vec::new(),
         memo: Vec::new(),
-        objects: Vec::new(),
-        texts: HashMap::new(),
-        names: Vec::new(),
+        objects: Objects::default(),
     };
     let last = machine.run()?;
-    machine.snapshot(last)
+    machine.objects.snapshot(last).ok_or_else(foreign)?
 }
 
 fn foreign() -> String {
@@ -176,7 +109,7 @@ impl<R: Read> Machine<R> {
     fn is_bounded(&self) -> Step<()> {
         let read = self.file.get_ref().read;
         let most = FREE_OBJECTS + read / OBJECT_BYTES;
-        if self.stack.len() > MOST_WAITING || self.objects.len() as u64 > most {
+        if self.stack.len() > MOST_WAITING || self.objects.count() as u64 > most {
             return Err("it holds more than a snapshot of its size".to_owned());
         }
         Ok(())
@@ -199,8 +132,7 @@ impl<R: Read> Machine<R> {
                 self.marks.push(self.stack.len());
             }
             b'}' | b']' => {
-                let object = self.object(Object::Open(Vec::new()));
-                self.stack.push(object);
+                self.push_object();
             }
             b'N' | 0x89 | b')' => self.stack.push(Value::Nothing),
             0x88 => self.stack.push(Value::Number(1)),
@@ -277,14 +209,12 @@ impl<R: Read> Machine<R> {
             }
             b'l' => {
                 let items = self.marked()?;
-                let object = self.object(Object::Open(Vec::new()));
-                self.stack.push(object);
+                self.push_object();
                 self.append(items.into_iter())?;
             }
             b'd' => {
                 let items = self.marked()?;
-                let object = self.object(Object::Open(Vec::new()));
-                self.stack.push(object);
+                self.push_object();
                 self.fill(&items)?;
             }
             0x85..=0x87 => {
@@ -362,22 +292,9 @@ impl<R: Read> Machine<R> {
             self.stack.push(Value::Nothing);
             return Ok(());
         }
-        let next = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
-        let number = match self.texts.get(&bytes) {
-            Some(&number) => number,
-            None => {
-                self.texts.insert(bytes.clone(), next);
-                self.names.push(bytes);
-                next
-            }
-        };
-        self.stack.push(Value::Text(number));
+        let text = self.objects.text(bytes);
+        self.stack.push(text);
         Ok(())
-    }
-
-    fn object(&mut self, object: Object) -> Value {
-        self.objects.push(object);
-        Value::Object(u32::try_from(self.objects.len() - 1).unwrap_or(u32::MAX))
     }
 
     fn top(&self) -> Step<Value> {
@@ -414,170 +331,18 @@ impl<R: Read> Machine<R> {
         Ok(())
     }
 
+    fn push_object(&mut self) {
+        let object = self.objects.open();
+        self.stack.push(object);
+    }
+
     /// Adds to the list on top of the stack.
     fn append(&mut self, items: impl Iterator<Item = Value>) -> Step<()> {
-        let Value::Object(number) = self.top()? else {
-            return Err(foreign());
-        };
-        // Only what is needed: call stacks are lists of what is nothing.
-        let needed = items.filter(|item| match item {
-            Value::Object(number) => self.is_needed(*number),
-            _ => false,
-        });
-        let needed: Vec<Value> = needed.collect();
-        match self.objects.get_mut(number as usize) {
-            Some(Object::Open(list)) => list.extend(needed),
-            _ => return Err(foreign()),
-        }
-        Ok(())
+        self.objects.append(self.top()?, items).ok_or_else(foreign)
     }
 
-    /// An empty list is: it may be the trace of a device, whose place counts.
-    fn is_needed(&self, number: u32) -> bool {
-        !matches!(
-            self.objects.get(number as usize),
-            Some(Object::Other) | None
-        )
-    }
-
-    fn named(&self, value: Value) -> &[u8] {
-        match value {
-            Value::Text(number) => self.names.get(number as usize).map_or(&[], Vec::as_slice),
-            _ => &[],
-        }
-    }
-
-    /// Fills the dictionary on top of the stack, which is what its keys say.
+    /// Fills the dictionary on top of the stack.
     fn fill(&mut self, items: &[Value]) -> Step<()> {
-        let Value::Object(number) = self.top()? else {
-            return Err(foreign());
-        };
-        let find = |key: &str| {
-            let pairs = items.chunks_exact(2);
-            let mut found = pairs.filter(|pair| self.named(pair[0]) == key.as_bytes());
-            found.next().map(|pair| pair[1])
-        };
-        let number_of = |key: &str| match find(key) {
-            Some(Value::Number(number)) => number,
-            _ => 0,
-        };
-        let list_of = |key: &str| match find(key) {
-            Some(Value::Object(number)) => Some(number),
-            _ => None,
-        };
-        let object = if let Some(action) = find("action") {
-            Object::Event(TraceEvent {
-                action: match self.named(action) {
-                    b"alloc" => TraceAction::Alloc,
-                    b"free_requested" => TraceAction::FreeRequested,
-                    _ => TraceAction::Other,
-                },
-                address: number_of("addr"),
-                size: number_of("size"),
-                time_us: number_of("time_us"),
-            })
-        } else if let Some(state) = find("state") {
-            Object::Block {
-                address: number_of("address"),
-                size: number_of("size"),
-                is_live: self.named(state) == b"active_allocated",
-            }
-        } else if find("total_size").is_some() {
-            Object::Segment {
-                device: u32::try_from(number_of("device")).unwrap_or(u32::MAX),
-                address: number_of("address"),
-                blocks: list_of("blocks"),
-            }
-        } else if find("device_traces").is_some() || find("segments").is_some() {
-            Object::Snapshot {
-                segments: list_of("segments"),
-                traces: list_of("device_traces"),
-            }
-        } else {
-            // A line of a call stack, settings, or anything else.
-            Object::Other
-        };
-        if let Some(place) = self.objects.get_mut(number as usize) {
-            *place = object;
-        }
-        Ok(())
-    }
-
-    fn list(&self, number: Option<u32>) -> impl Iterator<Item = &Object> {
-        let list = match number.and_then(|number| self.objects.get(number as usize)) {
-            Some(Object::Open(list)) => list.as_slice(),
-            _ => &[],
-        };
-        list.iter().filter_map(|item| match item {
-            Value::Object(number) => self.objects.get(*number as usize),
-            _ => None,
-        })
-    }
-
-    fn snapshot(&self, last: Value) -> Step<TorchSnapshot> {
-        let Value::Object(number) = last else {
-            return Err(foreign());
-        };
-        let Some(Object::Snapshot { segments, traces }) = self.objects.get(number as usize) else {
-            return Err(foreign());
-        };
-        let mut snapshot = TorchSnapshot::default();
-        // Each event and block is an object of its own: a file that names one list many
-        // times is to take no more.
-        let most = self.objects.len();
-        let mut named = 0usize;
-        let mut names = |more: usize| {
-            named = named.saturating_add(more);
-            match named > most {
-                true => Err("it names the same events many times, as no snapshot does".to_owned()),
-                false => Ok(()),
-            }
-        };
-        for trace in self.list(*traces) {
-            let Object::Open(entries) = trace else {
-                continue;
-            };
-            names(entries.len().max(1))?;
-            let events = entries.iter().filter_map(|entry| match entry {
-                Value::Object(number) => match self.objects.get(*number as usize) {
-                    Some(Object::Event(event)) => Some(*event),
-                    _ => None,
-                },
-                _ => None,
-            });
-            snapshot.traces.push(events.collect());
-        }
-        for segment in self.list(*segments) {
-            let Object::Segment {
-                device,
-                address: start,
-                blocks,
-            } = segment
-            else {
-                continue;
-            };
-            names(1 + self.list(*blocks).count())?;
-            let mut next = *start;
-            for block in self.list(*blocks) {
-                if let Object::Block {
-                    address,
-                    size,
-                    is_live,
-                } = block
-                {
-                    // Snapshots of older versions have no addresses of blocks.
-                    let at = if *address == 0 { next } else { *address };
-                    next = at.saturating_add(*size);
-                    if *is_live {
-                        snapshot.live.push(LiveBlock {
-                            device: *device,
-                            address: at,
-                            size: *size,
-                        });
-                    }
-                }
-            }
-        }
-        Ok(snapshot)
+        self.objects.fill(self.top()?, items).ok_or_else(foreign)
     }
 }

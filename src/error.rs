@@ -31,6 +31,8 @@ impl Code {
     pub const ILLEGAL_STATE: Code = Code::named(401);
     /// The work that was queried is not done yet.
     pub const NOT_READY: Code = Code::named(600);
+    /// The driver takes no call here, as in a host function.
+    pub const NOT_PERMITTED: Code = Code::named(800);
     /// The function is declared, but this driver does not implement it.
     pub const NOT_SUPPORTED: Code = Code::named(801);
     /// The call is not allowed while a stream captures a graph.

@@ -300,7 +300,12 @@ impl<D: Driver> Arena<D> {
         if !(has_some || in_limbo) || !self.driver.may_fence() {
             return;
         }
-        let _guard = self.enter_ladder();
+        // Whoever is there may wait for the device, and the device for this thread, if it is
+        // a host function's.
+        let Some(_guard) = self.try_enter_ladder() else {
+            self.owes.store(true, Ordering::Relaxed);
+            return;
+        };
         if in_limbo {
             // The driver's free of a chunk waits. Units are unmapped only when they have
             // left limbo.

@@ -193,15 +193,16 @@ fn a_free_that_waits_orders_no_streams_with_each_other() {
 #[test]
 fn a_free_in_a_host_function_waits_for_nobody() {
     for kind in Kind::each() {
-        for (version, words) in [
-            ("13000", "device captured"),
-            ("12040", "device"),
-            ("12040", "host captured"),
+        for (version, words, conf) in [
+            ("13000", "device captured", "free_sync:strict"),
+            ("12040", "device", "free_sync:strict"),
+            ("12040", "host captured", "free_sync:strict"),
+            ("13000", "device large", "free_idle_chunk:1"),
         ] {
             let outcome = words
                 .split(' ')
                 .fold(Run::preloaded("host_function_free", kind), Run::arg)
-                .conf("free_sync:strict")
+                .conf(conf)
                 .env("SIM_CUDA_VERSION", version)
                 .env("SIM_CUDA_SLOW", "cuMemFree_v2:400000000")
                 .go();

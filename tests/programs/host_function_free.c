@@ -2,7 +2,7 @@
  * A host function of a stream frees memory, while another thread's free waits for the
  * device and so for that function. It ends, whatever it is answered. Arguments: what the
  * function frees (`device` or `host`), and `captured` if another stream captures a graph
- * meanwhile, in the relaxed mode.
+ * meanwhile, in the relaxed mode, or `large` if what the other thread frees is.
  */
 #include "gpu.h"
 
@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-enum { SIZE = 5000 };
+enum { SIZE = 5000, LARGE = 32 << 20 };
 
 static const uint64_t kernel_ns = 1000 * 1000;
 
@@ -40,6 +40,7 @@ int main(int argc, char **argv) {
     int (*launch)(gpu_stream, void (*)(void *), void *) =
         (int (*)(gpu_stream, void (*)(void *), void *))find("cuLaunchHostFunc");
     int is_captured = argc > 2 && !strcmp(argv[2], "captured");
+    int is_large = argc > 2 && !strcmp(argv[2], "large");
     pthread_t thread;
     gpu_stream other;
     gpu_graph graph;
@@ -48,7 +49,7 @@ int main(int argc, char **argv) {
     GPU(gpu_set_device(0));
     GPU(gpu_stream_create(&stream));
     GPU(gpu_stream_create(&other));
-    GPU(gpu_malloc(&freed_here, SIZE));
+    GPU(gpu_malloc(&freed_here, is_large ? LARGE : SIZE));
     if (is_host)
         GPU(gpu_host_alloc(&freed_there, SIZE, 0));
     else

@@ -146,12 +146,17 @@ impl Driver for RealDriver {
         ending: IfEnding,
         work: impl FnOnce(&dyn Fn(Address) -> Result<(), Code>) -> R,
     ) -> Option<R> {
-        self.own.stay(ending, |within| {
-            work(&|address| {
-                // SAFETY: a number that the driver checks.
-                within.call(|| unsafe { real::cuMemFree_v2(address.get()) })
+        let given = self.own.stay(ending, |within| {
+            // In a host function nothing can be freed, and what left the heap would be lost.
+            let refused = within.call(reserve::ask_driver) == Err(Code::NOT_PERMITTED);
+            (!refused).then(|| {
+                work(&|address| {
+                    // SAFETY: a number that the driver checks.
+                    within.call(|| unsafe { real::cuMemFree_v2(address.get()) })
+                })
             })
-        })
+        });
+        given.flatten()
     }
 
     fn free_from_here(&self, address: Address) -> Result<(), Code> {
@@ -290,11 +295,5 @@ fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code> {
     if settled != Err(Code::OUT_OF_MEMORY) || beyond == Beyond::Refused {
         return settled;
     }
-    let others = contexts::others_than(context.handle());
-    let waits = |other: &Arc<Context>| reserve::wait_by_that_of(other, context).is_ok();
-    if others.iter().any(waits) {
-        Ok(())
-    } else {
-        settled
-    }
+    reserve::wait_by_that_of(&contexts::others_than(context.handle()), context)
 }

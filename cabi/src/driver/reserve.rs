@@ -3,10 +3,11 @@
 //!
 //! The driver's own free is the only call that waits for a device and that a
 //! capture allows, and it needs memory to free. When memory is short there is
-//! none to be had for that. So a page is taken before the first chunk: two blocks of
-//! the least size, which the driver puts into one page of the context's. A wait frees
-//! the one and takes it again; the other one keeps the page meanwhile, so that nobody
-//! else can get it.
+//! none to be had for that. So a page is taken before the first chunk: two halves,
+//! which the driver puts into one page of the context's. A wait frees the one and takes it
+//! again; the other one keeps the page meanwhile, so that nobody else can get it. (That
+//! the free of a small block waits, in a capture too, was seen on a GPU: docs/gpu,
+//! `free_waits` and `capture_free_waits`.)
 //!
 //! Owns that page, one for each context with a pool and, from the first capture
 //! on, for every other context too. It counts towards the limit, since the
@@ -34,7 +35,11 @@ use crate::driver::devices;
 use crate::real;
 use crate::types::{CUdevice, CUdeviceptr, CudaResult};
 
-/// The least that the driver gives, in a page that such blocks of a context share.
+/// Two of them fill a page: blocks of up to so much share pages, and what is left of one
+/// would be the program's.
+const HALF: Bytes = Bytes::mib(1);
+
+/// The least that the driver gives.
 const LITTLE: Bytes = Bytes::new(512);
 
 /// Below this limit no page is kept back. Then the limit is short and not the
@@ -45,7 +50,7 @@ const LEAST_LIMIT: Bytes = Bytes::mib(32);
 // Relaxed: it guards no other memory.
 static POOLED: AtomicBool = AtomicBool::new(false);
 
-/// Two blocks of [`LITTLE`] in one page, or what is left of them. They count as a page.
+/// Two halves of a page, or what is left of them. They count as a page.
 #[derive(Copy, Clone, PartialEq, Eq)]
 struct Kept {
     /// It is freed and taken again.
@@ -233,7 +238,7 @@ impl Held<'_> {
 
     /// Takes what is missing of two parts in the current context.
     fn refill(&mut self, parts: [Option<Address>; 2]) {
-        self.hold(parts.map(|part| part.or_else(|| take(LITTLE).ok())));
+        self.hold(parts.map(|part| part.or_else(take_part)));
     }
 
     /// What there is now, where a page was counted.
@@ -319,6 +324,11 @@ fn give(address: Address) -> Result<(), Code> {
     told::free(|| Code::check(unsafe { real::cuMemFree_v2(address.get()) }))
 }
 
+/// Takes a half, or of a page in which another has taken some of it, a little.
+fn take_part() -> Option<Address> {
+    take(HALF).or_else(|_| take(LITTLE)).ok()
+}
+
 /// Asks whether the driver takes calls from this thread: it takes none from a host function.
 pub(super) fn ask_driver() -> CudaResult {
     let (mut free, mut total) = (0_usize, 0_usize);
@@ -363,7 +373,7 @@ fn keep_back(context: &Context) {
     let mut parts = [None; 2];
     let _ = context.within_now(|| {
         for part in &mut parts {
-            *part = Some(take(LITTLE)?);
+            *part = take_part();
         }
         Ok(())
     });

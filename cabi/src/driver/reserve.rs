@@ -35,8 +35,8 @@ use crate::driver::devices;
 use crate::real;
 use crate::types::{CUdevice, CUdeviceptr, CudaResult};
 
-/// Two of them fill a page: blocks of up to so much share pages, and what is left of one
-/// would be the program's.
+/// Two of them fill a page, since blocks of up to so much share pages (docs/gpu,
+/// `amount.each.1048576`). What is left of a page would be the program's.
 const HALF: Bytes = Bytes::mib(1);
 
 /// The least that the driver gives.

@@ -326,7 +326,10 @@ fn give(address: Address) -> Result<(), Code> {
 
 /// Takes a half, or of a page in which another has taken some of it, a little.
 fn take_part() -> Option<Address> {
-    take(HALF).or_else(|_| take(LITTLE)).ok()
+    match take(HALF) {
+        Err(Code::OUT_OF_MEMORY) => take(LITTLE).ok(),
+        taken => taken.ok(),
+    }
 }
 
 /// Asks whether the driver takes calls from this thread: it takes none from a host function.
@@ -374,6 +377,9 @@ fn keep_back(context: &Context) {
     let _ = context.within_now(|| {
         for part in &mut parts {
             *part = take_part();
+            if part.is_none() {
+                break;
+            }
         }
         Ok(())
     });

@@ -295,5 +295,11 @@ fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code> {
     if settled != Err(Code::OUT_OF_MEMORY) || beyond == Beyond::Refused {
         return settled;
     }
-    reserve::wait_by_that_of(&contexts::others_than(context.handle()), context)
+    let others = contexts::others_than(context.handle());
+    let waits = |other: &Arc<Context>| reserve::wait_by_that_of(other, context).is_ok();
+    if others.iter().any(waits) {
+        Ok(())
+    } else {
+        settled
+    }
 }

@@ -3,21 +3,18 @@
 //!
 //! The driver's own free is the only call that waits for a device and that a
 //! capture allows, and it needs memory to free. When memory is short there is
-//! none to be had for that. So a page is taken before the first chunk: two halves,
-//! which the driver puts into one page of the context's. A wait frees the one and takes it
-//! again; the other one keeps the page meanwhile, so that nobody else can get it. (That
-//! the free of a small block waits, in a capture too, was seen on a GPU: docs/gpu,
-//! `free_waits` and `capture_free_waits`.)
+//! none to be had for that. So a page is taken before the first chunk, and
+//! freed and taken again at each wait.
 //!
 //! Owns that page, one for each context with a pool and, from the first capture
 //! on, for every other context too. It counts towards the limit, since the
 //! device has lost it, but not in the counters and statistics of an arena: the
 //! program never had it. Below a small limit there is none. It goes with its
 //! context. Invariant: one thread at a time has it, and puts back what there is
-//! of it, whatever happens; it counts as a page as long as there is any. Only for
-//! another context, which has none, is the page itself freed: then the pools of the
-//! device do not ask the driver for memory, since one of them would get it. Cost: 2 MiB
-//! for each such context; two driver calls when it is taken, two at each
+//! of it, whatever happens; it counts for the bytes that there are. While a wait
+//! has freed it, the pools of its context do not ask the driver for memory: one
+//! of them would get it, and no later wait would have any. Cost: 2 MiB
+//! for each such context; two driver calls when it is taken, three at each
 //! wait.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -35,11 +32,7 @@ use crate::driver::devices;
 use crate::real;
 use crate::types::{CUdevice, CUdeviceptr, CudaResult};
 
-/// Two of them fill a page, since blocks of up to so much share pages (docs/gpu,
-/// `amount.each.1048576`). What is left of a page would be the program's.
-const HALF: Bytes = Bytes::mib(1);
-
-/// The least that the driver gives.
+/// Less than a page: the driver may have room for it and not for a page.
 const LITTLE: Bytes = Bytes::new(512);
 
 /// Below this limit no page is kept back. Then the limit is short and not the
@@ -50,19 +43,11 @@ const LEAST_LIMIT: Bytes = Bytes::mib(32);
 // Relaxed: it guards no other memory.
 static POOLED: AtomicBool = AtomicBool::new(false);
 
-/// Two halves of a page, or what is left of them. They count as a page.
+/// Memory that counts towards the limit by its size.
 #[derive(Copy, Clone, PartialEq, Eq)]
 struct Kept {
-    /// It is freed and taken again.
-    spare: Address,
-    /// It keeps the page.
-    rest: Option<Address>,
-}
-
-impl Kept {
-    fn parts(self) -> [Option<Address>; 2] {
-        [Some(self.spare), self.rest]
-    }
+    address: Address,
+    size: Bytes,
 }
 
 /// What a reserve holds.
@@ -81,9 +66,8 @@ pub(crate) struct Reserve {
     state: SpinMutex<State, Brief>,
     /// The quota of the context's device, once that is known.
     quota: OnceLock<Arc<Quota>>,
-    /// How often a page that a context of the device kept back is free in the driver now,
-    /// to be taken again.
-    lent: AtomicUsize,
+    /// Whether it is free in the driver, to be taken again.
+    is_lent: AtomicBool,
     /// Threads that ask the driver for memory of the context.
     asking: AtomicUsize,
 }
@@ -92,11 +76,11 @@ pub(crate) struct Reserve {
 const ANSWER: Duration = Duration::from_secs(1);
 
 /// What is kept back is free in the driver while this lives.
-struct Lent<'a>(&'a AtomicUsize);
+struct Lent<'a>(&'a AtomicBool);
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        self.0.store(false, Ordering::SeqCst);
     }
 }
 
@@ -114,7 +98,7 @@ impl Reserve {
         Reserve {
             state: SpinMutex::new(State::Nothing),
             quota: OnceLock::new(),
-            lent: AtomicUsize::new(0),
+            is_lent: AtomicBool::new(false),
             asking: AtomicUsize::new(0),
         }
     }
@@ -123,8 +107,8 @@ impl Reserve {
     fn lend(&self) -> Lent<'_> {
         // SeqCst here and in `asks`: of one who lends and one who asks, at least
         // one sees the other.
-        self.lent.fetch_add(1, Ordering::SeqCst);
-        let lent = Lent(&self.lent);
+        self.is_lent.store(true, Ordering::SeqCst);
+        let lent = Lent(&self.is_lent);
         wait_within(ANSWER, || self.asking.load(Ordering::SeqCst) == 0);
         lent
     }
@@ -134,7 +118,7 @@ impl Reserve {
     fn asks(&self) -> Option<Asking<'_>> {
         self.asking.fetch_add(1, Ordering::SeqCst);
         let asking = Asking(&self.asking);
-        (self.lent.load(Ordering::SeqCst) == 0).then_some(asking)
+        (!self.is_lent.load(Ordering::SeqCst)).then_some(asking)
     }
 
     /// The quota of the context's device.
@@ -193,15 +177,14 @@ impl Reserve {
     /// Forgets what a context kept back: it is gone with the context.
     pub(crate) fn forget(&self) {
         let before = std::mem::replace(&mut *self.state.lock(), State::Gone);
-        if let State::Memory(_) = before {
-            self.uncount();
+        if let State::Memory(kept) = before {
+            self.uncount(kept.size);
         }
     }
 
-    /// The page counts no longer.
-    fn uncount(&self) {
+    fn uncount(&self, size: Bytes) {
         if let Some(quota) = self.quota.get() {
-            quota.put_back(PAGE);
+            quota.put_back(size);
         }
     }
 }
@@ -213,43 +196,19 @@ struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// Waits for the current context by freeing a part and taking it again; none where
-    /// there is nothing. What is missing afterwards is taken anew, if it can be had.
-    fn wait(&mut self) -> Option<Result<(), Code>> {
-        let mut parts = self.memory?.parts();
-        let mut waited = Err(Code::OUT_OF_MEMORY);
-        for part in &mut parts {
-            let Some(address) = *part else { continue };
-            waited = give(address);
-            // Where the driver takes no call, the part is there still; else it is not
-            // known to be.
-            if waited != Err(Code::NOT_PERMITTED) {
-                *part = None;
-            }
-            if matches!(waited, Ok(()) | Err(Code::NOT_PERMITTED)) {
-                break;
-            }
-        }
-        if waited != Err(Code::NOT_PERMITTED) {
-            self.refill(parts);
-        }
-        Some(waited)
+    /// Takes a page of the current context, or [`LITTLE`] if the driver has no
+    /// page. The quota has counted `counted` bytes for it already.
+    fn refill(&mut self, counted: Bytes) {
+        self.memory = any().ok();
+        self.recount(counted);
     }
 
-    /// Takes what is missing of two parts in the current context.
-    fn refill(&mut self, parts: [Option<Address>; 2]) {
-        self.hold(parts.map(|part| part.or_else(take_part)));
-    }
-
-    /// What there is now, where a page was counted.
-    fn hold(&mut self, parts: [Option<Address>; 2]) {
-        let mut there = parts.into_iter().flatten();
-        self.memory = there.next().map(|spare| Kept {
-            spare,
-            rest: there.next(),
-        });
-        if self.memory.is_none() {
-            self.reserve.uncount();
+    /// Replaces `counted` bytes in the quota by the true size.
+    fn recount(&self, counted: Bytes) {
+        let size = self.memory.map_or(Bytes::ZERO, |kept| kept.size);
+        if let Some(quota) = self.reserve.quota.get() {
+            quota.take_anyway(size);
+            quota.put_back(counted);
         }
     }
 }
@@ -262,8 +221,8 @@ impl Drop for Held<'_> {
             return;
         }
         drop(state);
-        if self.memory.is_some() {
-            self.reserve.uncount();
+        if let Some(kept) = self.memory {
+            self.reserve.uncount(kept.size);
         }
     }
 }
@@ -273,16 +232,6 @@ impl Drop for Held<'_> {
 pub(super) fn asking<R>(context: &Context, ask: impl FnOnce() -> R) -> Option<R> {
     let _asking = context.reserve().asks()?;
     Some(ask())
-}
-
-/// The same where the answer is the program's: waits for a while until nothing is lent.
-pub(crate) fn asking_last<R>(context: &Context, ask: impl FnOnce() -> R) -> R {
-    let mut asking = None;
-    wait_within(ANSWER, || {
-        asking = context.reserve().asks();
-        asking.is_some()
-    });
-    ask()
 }
 
 /// Allocates in a context, for its pools.
@@ -324,11 +273,11 @@ fn give(address: Address) -> Result<(), Code> {
     told::free(|| Code::check(unsafe { real::cuMemFree_v2(address.get()) }))
 }
 
-/// Takes a half, or of a page in which another has taken some of it, a little.
-fn take_part() -> Option<Address> {
-    match take(HALF) {
-        Err(Code::OUT_OF_MEMORY) => take(LITTLE).ok(),
-        taken => taken.ok(),
+fn any() -> Result<Kept, Code> {
+    let take = |size| take(size).map(|address| Kept { address, size });
+    match take(PAGE) {
+        Err(Code::OUT_OF_MEMORY) => take(LITTLE),
+        taken => taken,
     }
 }
 
@@ -366,24 +315,14 @@ fn keep_back(context: &Context) {
         return;
     }
     let mut held = reserve.take_out();
-    let asking = reserve.asks().filter(|_| held.memory.is_none());
-    if asking.is_none() {
-        // Another thread was faster, or there is nothing to be had now.
-        reserve.uncount();
+    if held.memory.is_some() {
+        // Another thread was faster.
+        reserve.uncount(PAGE);
         return;
     }
-    // If this fails, the next capture tries again.
-    let mut parts = [None; 2];
-    let _ = context.within_now(|| {
-        for part in &mut parts {
-            *part = take_part();
-            if part.is_none() {
-                break;
-            }
-        }
-        Ok(())
-    });
-    held.hold(parts);
+    // If this fails, a wait tries again.
+    let _ = context.within_now(|| any().map(|kept| held.memory = Some(kept)));
+    held.recount(PAGE);
 }
 
 /// A page that counts towards a quota while this lives. It goes back to that
@@ -409,8 +348,8 @@ fn wait_with(size: Bytes) -> Result<(), Code> {
     give(take(size)?)
 }
 
-/// Whether a wait may exceed the limit for a moment, if nothing is kept back and the limit
-/// has no page for it.
+/// Whether a wait may exceed the limit for a moment, if neither the limit nor
+/// the reserve has a page for it.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Beyond {
     /// There is no other way to wait.
@@ -429,55 +368,54 @@ pub(crate) fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code
     let quota = reserve.quota(context);
     // In one stay: the context cannot begin to end before all is given back.
     context.within_now(|| {
-        if let Some(waited) = reserve.take_out_to_wait()?.wait() {
-            return waited;
-        }
-        // A page beyond the limit is better than no wait.
+        let mut held = reserve.take_out_to_wait()?;
         let charge = quota.map(|quota| Charge::of_page(quota));
-        let is_beyond = charge.as_ref().is_some_and(Option::is_none);
-        if is_beyond && beyond == Beyond::Refused {
+        let below = charge.as_ref().is_none_or(Option::is_some);
+        if !below && held.memory.is_none() && beyond == Beyond::Refused {
             return Err(Code::OUT_OF_MEMORY);
         }
-        let waited = wait_with(PAGE);
-        drop(charge);
-        match waited {
-            Err(Code::OUT_OF_MEMORY) => wait_with(LITTLE),
-            waited => waited,
+        // Without a reserve, a page beyond the limit is better than no wait.
+        if below || held.memory.is_none() {
+            let waited = wait_with(PAGE);
+            drop(charge);
+            if waited != Err(Code::OUT_OF_MEMORY) {
+                return waited;
+            }
         }
+        let Some(kept) = held.memory.take() else {
+            return wait_with(LITTLE);
+        };
+        let _lent = reserve.lend();
+        give(kept.address)?;
+        held.refill(kept.size);
+        Ok(())
     })
 }
 
 /// Waits for a context that has nothing to wait with, on a device that has nothing either,
-/// by what one of these other contexts keeps back.
+/// by what another context of that device keeps back.
 ///
 /// # Errors
-/// As [`wait_by_free`]; [`Code::OUT_OF_MEMORY`] too if none of that device keeps any.
-pub(crate) fn wait_by_that_of(others: &[Arc<Context>], context: &Context) -> Result<(), Code> {
-    let own = context.reserve().quota(context);
-    let is_there = |other: &&Arc<Context>| {
-        let its = other.reserve().quota(other);
-        own.zip(its).is_some_and(|(own, its)| Arc::ptr_eq(own, its))
-    };
-    let there: Vec<_> = others.iter().filter(is_there).collect();
-    let mut waited = Err(Code::OUT_OF_MEMORY);
-    for other in &there {
-        let lent = other.within_now(|| {
-            let mut held = other.reserve().take_out_to_wait()?;
-            let parts = held.memory.ok_or(Code::OUT_OF_MEMORY)?.parts();
-            // From a host function nothing is freed.
-            Code::check(ask_driver())?;
-            // No pool of the device is to get it.
-            let _lent: Vec<_> = there.iter().map(|of| of.reserve().lend()).collect();
-            let _lent_here = context.reserve().lend();
-            parts.into_iter().flatten().try_for_each(give).ok();
-            waited = context.within_now(|| wait_with(LITTLE));
-            held.refill([None; 2]);
-            Ok(())
-        });
-        if lent.is_ok() && waited.is_ok() {
-            break;
-        }
+/// As [`wait_by_free`]; [`Code::OUT_OF_MEMORY`] too if the other one keeps nothing back.
+pub(crate) fn wait_by_that_of(other: &Context, context: &Context) -> Result<(), Code> {
+    let reserve = other.reserve();
+    let [own, others] = [context, other].map(|of| of.reserve().quota(of));
+    if !own
+        .zip(others)
+        .is_some_and(|(own, others)| Arc::ptr_eq(own, others))
+    {
+        return Err(Code::OUT_OF_MEMORY);
     }
+    let mut waited = Ok(());
+    other.within_now(|| {
+        let mut held = reserve.take_out_to_wait()?;
+        let kept = held.memory.take().ok_or(Code::OUT_OF_MEMORY)?;
+        let _lent = reserve.lend();
+        give(kept.address)?;
+        waited = context.within_now(|| wait_with(kept.size));
+        held.refill(kept.size);
+        Ok(())
+    })?;
     waited
 }
 

@@ -146,7 +146,11 @@ impl Reserve {
         }
     }
 
-    /// The same, to wait for the device with it.
+    /// Takes it out for a wait for the device. Refuses, instead of waiting for another
+    /// thread, where the driver takes no calls from this one.
+    ///
+    /// # Errors
+    /// What the driver answers there.
     fn take_out_to_wait(&self) -> Result<Held<'_>, Code> {
         if let Some(held) = self.try_take_out() {
             return Ok(held);
@@ -157,7 +161,7 @@ impl Reserve {
         Ok(self.take_out())
     }
 
-    /// The same; `None` while another thread has it.
+    /// As `take_out`; `None` while another thread has it.
     fn try_take_out(&self) -> Option<Held<'_>> {
         let mut state = self.state.lock();
         let memory = match *state {

@@ -52,8 +52,8 @@ impl Meter {
         self.timed(call).0
     }
 
-    /// The same, but only some of the calls are timed. `beside`: calls of this kind that are
-    /// counted elsewhere.
+    /// Makes a call and counts it; times it if it is one of those that stand for others.
+    /// `beside`: how many calls of this kind are counted elsewhere.
     #[inline]
     fn sample<T>(&self, beside: u64, call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
         let Some(calls) = self.next_stands_for(beside) else {

@@ -94,16 +94,14 @@ impl<D: Driver> Arena<D> {
             // The second time round, memory given back in the first may be
             // what it takes to wait with.
             let waited = !self.is_limbo_empty();
-            let before = self.oldest_number();
+            let before = self.hub.ended();
             let whose = round > 0 && self.could_serve(size);
             self.empty_limbo(if whose { Whose::All } else { Whose::Own });
             match attempt(Step::Emptied { waited }) {
                 Err(error) if is_shortage(error) => latest = error,
                 ended => return (guard, ended),
             }
-            let ended = before.is_none() || before != self.oldest_number();
-            // Not where limbo cannot be waited for.
-            let is_over = || !ended || !self.driver.may_fence() || !self.could_be_had(size);
+            let is_over = || self.hub.ended() == before || !self.could_be_had(size);
             if self.is_limbo_empty() || (round > 0 && is_over()) {
                 break;
             }
@@ -169,10 +167,6 @@ impl<D: Driver> Arena<D> {
         let mapped = state.heap.not_live_in_ranges();
         let obtainable = state.obtainable().max(mapped);
         size <= obtainable.saturating_add(available) || state.heap.has_gap(size)
-    }
-
-    fn oldest_number(&self) -> Option<u64> {
-        self.state.lock().limbo.oldest().map(|oldest| oldest.number)
     }
 
     pub(super) fn is_limbo_empty(&self) -> bool {

@@ -1,5 +1,6 @@
 //! What an allocation waits for when memory is short, and what it does not.
 
+mod captured;
 mod strict;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -192,3 +192,25 @@ fn a_crowd_beside_a_capture_is_served_from_what_it_frees() {
         }
     }
 }
+
+/// What a context without a pool keeps back for a capture is the program's where it
+/// needs that.
+#[test]
+fn a_capture_takes_no_page_that_the_program_needs() {
+    for kind in Kind::each() {
+        let found = |run: Run| {
+            let outcome = run.env("SIM_CUDA_MEMORY", "64M").go();
+            outcome.quiet(0).no_violations();
+            assert_eq!(outcome.stdout, "missing: 0\n", "{}", outcome.what);
+        };
+        found(Run::bare("capture_last_page", kind));
+        for conf in [
+            "",
+            "dedicated_min:1M",
+            "strategy:passthrough",
+            "limit:60M,dedicated_min:1M",
+        ] {
+            found(Run::preloaded("capture_last_page", kind).conf(conf));
+        }
+    }
+}

@@ -7,12 +7,16 @@
  *   capture_full [both | beside]
  *
  * With `both`, device 1 is filled as well and its streams read what is freed. With
- * `beside`, another context of the device was made before and has no memory.
+ * `beside`, another context of the device was made before and has no memory, and asks for
+ * some all the time: nobody can have a page of the device that is full.
  * Exit: 0 right, 1 something failed, 3 a block did not hold what it should.
  */
 #include "gpu.h"
 
-#include "find.h"
+#include "beside.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
 
 enum { MOST = 1024, ROUNDS = 6, LATE = 0x5eed };
 
@@ -92,34 +96,42 @@ static int capture(struct device *device, struct device *reader) {
     return wrong;
 }
 
-/* Another context on device 0; the current one stays current. */
-static void make_another(void) {
-    int (*create)(void **, unsigned, int), (*current)(void **), (*set)(void *);
-    void *before, *made;
-    GPU(gpu_set_device(0));
-    *(void **)&create = find("cuCtxCreate_v2");
-    *(void **)&current = find("cuCtxGetCurrent");
+static void *another;
+static atomic_int is_over;
+
+static void *ask_beside(void *got) {
+    int (*set)(void *), (*take)(unsigned long long *, size_t);
     *(void **)&set = find("cuCtxSetCurrent");
-    GPU(current(&before));
-    GPU(create(&made, 0, 0));
-    GPU(set(before));
+    *(void **)&take = find("cuMemAlloc_v2");
+    GPU(set(another));
+    while (!is_over) {
+        unsigned long long address;
+        *(int *)got += !take(&address, 2 << 20);
+    }
+    return NULL;
 }
 
 int main(int argc, char **argv) {
     static struct device first = {.number = 0}, second = {.number = 1};
     const int both = argc == 2 && !strcmp(argv[1], "both");
     const int beside = argc == 2 && !strcmp(argv[1], "beside");
-    int wrong;
+    pthread_t thread;
+    int wrong, got = 0;
     if (argc > 1 + both + beside) {
         fprintf(stderr, "usage: capture_full [both | beside]\n");
         return 2;
     }
     if (beside)
-        make_another();
+        another = make_context_beside();
     fill_up(&first);
     if (both)
         fill_up(&second);
+    if (beside && pthread_create(&thread, NULL, ask_beside, &got))
+        return 1;
     wrong = capture(&first, both ? &second : NULL);
+    is_over = 1;
+    if (beside && (pthread_join(thread, NULL) || got))
+        printf("another context got %d pages\n", got);
     if (both)
         wrong += capture(&second, &first);
     return wrong ? 3 : 0;

@@ -138,7 +138,9 @@ impl Driver for RealDriver {
     }
 
     fn free(&self, address: Address) -> Result<(), Code> {
-        reserve::free(&self.own, address)
+        // SAFETY: a number that the driver checks.
+        self.own
+            .call(|| unsafe { real::cuMemFree_v2(address.get()) })
     }
 
     fn giving_back<R>(
@@ -295,11 +297,5 @@ fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code> {
     if settled != Err(Code::OUT_OF_MEMORY) || beyond == Beyond::Refused {
         return settled;
     }
-    let others = contexts::others_than(context.handle());
-    let waits = |other: &Arc<Context>| reserve::wait_by_that_of(other, context).is_ok();
-    if others.iter().any(waits) {
-        Ok(())
-    } else {
-        settled
-    }
+    reserve::wait_by_that_of(&contexts::others_than(context.handle()), context)
 }

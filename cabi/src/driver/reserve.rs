@@ -3,27 +3,32 @@
 //!
 //! The driver's own free is the only call that waits for a device and that a
 //! capture allows, and it needs memory to free. When memory is short there is
-//! none to be had for that. So a page is taken before the first chunk, and
-//! freed and taken again at each wait.
+//! none to be had for that. So a page is taken before the first chunk: two halves,
+//! which the driver puts into one page of the context's. A wait frees the one and takes it
+//! again; the other one keeps the page meanwhile, so that nobody else can get it. (That
+//! the free of a small block waits, in a capture too, was seen on a GPU: docs/gpu,
+//! `free_waits` and `capture_free_waits`.)
 //!
 //! Owns that page, one for each context with a pool and, from the first capture
-//! on, for every other context too. It counts towards the limit, since the
-//! device has lost it, but not in the counters and statistics of an arena: the
-//! program never had it. Below a small limit there is none. It goes with its
-//! context. Invariant: one thread at a time has it, and puts back what there is
-//! of it, whatever happens; it counts for the bytes that there are. While a wait
-//! has freed it, the pools of its context do not ask the driver for memory: one
-//! of them would get it, and no later wait would have any. Cost: 2 MiB
-//! for each such context; two driver calls when it is taken, three at each
+//! on, for every other context too, until a request of the program needs it. It counts
+//! towards the limit, since the device has lost it, but not in the counters and statistics
+//! of an arena: the program never had it. Below a small limit there is none. It goes with
+//! its context. Invariant: one thread at a time has it, and puts back what there is
+//! of it, whatever happens; it counts as a page as long as there is any. Only for
+//! another context, which has none, is the page itself freed: then the pools of the
+//! device do not ask the driver for memory, since one of them would get it. Cost: 2 MiB
+//! for each such context; two driver calls when it is taken, two at each
 //! wait.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+mod loans;
+mod waits;
+
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::driver::{PAGE, told};
-use vramalloc_core::patience::{Brief, Patience, wait_within};
+use vramalloc_core::patience::{Brief, Patience};
 use vramalloc_core::quota::Quota;
 use vramalloc_core::{Address, Bytes, Code};
 
@@ -32,7 +37,16 @@ use crate::driver::devices;
 use crate::real;
 use crate::types::{CUdevice, CUdeviceptr, CudaResult};
 
-/// Less than a page: the driver may have room for it and not for a page.
+use self::loans::Loans;
+pub(crate) use self::loans::asking_last;
+pub(super) use self::loans::{alloc, asking};
+pub(crate) use self::waits::{Beyond, wait_by_free, wait_by_that_of};
+
+/// Two of them fill a page, since blocks of up to so much share pages (docs/gpu,
+/// `amount.each.1048576`). What is left of a page would be the program's.
+const HALF: Bytes = Bytes::mib(1);
+
+/// The least that the driver gives.
 const LITTLE: Bytes = Bytes::new(512);
 
 /// Below this limit no page is kept back. Then the limit is short and not the
@@ -40,14 +54,26 @@ const LITTLE: Bytes = Bytes::new(512);
 const LEAST_LIMIT: Bytes = Bytes::mib(32);
 
 /// Whether the process has a pool, so that waits may be needed.
-// Relaxed: it guards no other memory.
+// Relaxed, as the two below: they guard no other memory.
 static POOLED: AtomicBool = AtomicBool::new(false);
 
-/// Memory that counts towards the limit by its size.
+/// Whether a request was short of what contexts without a pool kept back: they keep none
+/// any more.
+static MISSED: AtomicBool = AtomicBool::new(false);
+
+/// Two halves of a page, or what is left of them. They count as a page.
 #[derive(Copy, Clone, PartialEq, Eq)]
 struct Kept {
-    address: Address,
-    size: Bytes,
+    /// It is freed and taken again.
+    spare: Address,
+    /// It keeps the page.
+    rest: Option<Address>,
+}
+
+impl Kept {
+    fn parts(self) -> [Option<Address>; 2] {
+        [Some(self.spare), self.rest]
+    }
 }
 
 /// What a reserve holds.
@@ -66,31 +92,9 @@ pub(crate) struct Reserve {
     state: SpinMutex<State, Brief>,
     /// The quota of the context's device, once that is known.
     quota: OnceLock<Arc<Quota>>,
-    /// Whether it is free in the driver, to be taken again.
-    is_lent: AtomicBool,
-    /// Threads that ask the driver for memory of the context.
-    asking: AtomicUsize,
-}
-
-/// A driver that is asked for memory answers sooner than that.
-const ANSWER: Duration = Duration::from_secs(1);
-
-/// What is kept back is free in the driver while this lives.
-struct Lent<'a>(&'a AtomicBool);
-
-impl Drop for Lent<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::SeqCst);
-    }
-}
-
-/// The driver is asked for memory while this lives.
-struct Asking<'a>(&'a AtomicUsize);
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
+    /// Whether the context has a pool, or is about to.
+    pooled: AtomicBool,
+    loans: Loans,
 }
 
 impl Reserve {
@@ -98,27 +102,9 @@ impl Reserve {
         Reserve {
             state: SpinMutex::new(State::Nothing),
             quota: OnceLock::new(),
-            is_lent: AtomicBool::new(false),
-            asking: AtomicUsize::new(0),
+            pooled: AtomicBool::new(false),
+            loans: Loans::new(),
         }
-    }
-
-    /// Before it is freed: once all who ask the driver have their answer.
-    fn lend(&self) -> Lent<'_> {
-        // SeqCst here and in `asks`: of one who lends and one who asks, at least
-        // one sees the other.
-        self.is_lent.store(true, Ordering::SeqCst);
-        let lent = Lent(&self.is_lent);
-        wait_within(ANSWER, || self.asking.load(Ordering::SeqCst) == 0);
-        lent
-    }
-
-    /// Before the driver is asked for memory; `None` while it has none but what is
-    /// lent.
-    fn asks(&self) -> Option<Asking<'_>> {
-        self.asking.fetch_add(1, Ordering::SeqCst);
-        let asking = Asking(&self.asking);
-        (!self.is_lent.load(Ordering::SeqCst)).then_some(asking)
     }
 
     /// The quota of the context's device.
@@ -146,11 +132,7 @@ impl Reserve {
         }
     }
 
-    /// Takes it out for a wait for the device. Refuses, instead of waiting for another
-    /// thread, where the driver takes no calls from this one.
-    ///
-    /// # Errors
-    /// What the driver answers there.
+    /// The same, to wait for the device with it.
     fn take_out_to_wait(&self) -> Result<Held<'_>, Code> {
         if let Some(held) = self.try_take_out() {
             return Ok(held);
@@ -161,7 +143,7 @@ impl Reserve {
         Ok(self.take_out())
     }
 
-    /// As `take_out`; `None` while another thread has it.
+    /// The same; `None` while another thread has it.
     fn try_take_out(&self) -> Option<Held<'_>> {
         let mut state = self.state.lock();
         let memory = match *state {
@@ -181,14 +163,15 @@ impl Reserve {
     /// Forgets what a context kept back: it is gone with the context.
     pub(crate) fn forget(&self) {
         let before = std::mem::replace(&mut *self.state.lock(), State::Gone);
-        if let State::Memory(kept) = before {
-            self.uncount(kept.size);
+        if let State::Memory(_) = before {
+            self.uncount();
         }
     }
 
-    fn uncount(&self, size: Bytes) {
+    /// The page counts no longer.
+    fn uncount(&self) {
         if let Some(quota) = self.quota.get() {
-            quota.put_back(size);
+            quota.put_back(PAGE);
         }
     }
 }
@@ -200,19 +183,43 @@ struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// Takes a page of the current context, or [`LITTLE`] if the driver has no
-    /// page. The quota has counted `counted` bytes for it already.
-    fn refill(&mut self, counted: Bytes) {
-        self.memory = any().ok();
-        self.recount(counted);
+    /// Waits for the current context by freeing a part and taking it again; none where
+    /// there is nothing. What is missing afterwards is taken anew, if it can be had.
+    fn wait(&mut self) -> Option<Result<(), Code>> {
+        let mut parts = self.memory?.parts();
+        let mut waited = Err(Code::OUT_OF_MEMORY);
+        for part in &mut parts {
+            let Some(address) = *part else { continue };
+            waited = give(address);
+            // Where the driver takes no call, the part is there still; else it is not
+            // known to be.
+            if waited != Err(Code::NOT_PERMITTED) {
+                *part = None;
+            }
+            if matches!(waited, Ok(()) | Err(Code::NOT_PERMITTED)) {
+                break;
+            }
+        }
+        if waited != Err(Code::NOT_PERMITTED) {
+            self.refill(parts);
+        }
+        Some(waited)
     }
 
-    /// Replaces `counted` bytes in the quota by the true size.
-    fn recount(&self, counted: Bytes) {
-        let size = self.memory.map_or(Bytes::ZERO, |kept| kept.size);
-        if let Some(quota) = self.reserve.quota.get() {
-            quota.take_anyway(size);
-            quota.put_back(counted);
+    /// Takes what is missing of two parts in the current context.
+    fn refill(&mut self, parts: [Option<Address>; 2]) {
+        self.hold(parts.map(|part| part.or_else(take_part)));
+    }
+
+    /// What there is now, where a page was counted.
+    fn hold(&mut self, parts: [Option<Address>; 2]) {
+        let mut there = parts.into_iter().flatten();
+        self.memory = there.next().map(|spare| Kept {
+            spare,
+            rest: there.next(),
+        });
+        if self.memory.is_none() {
+            self.reserve.uncount();
         }
     }
 }
@@ -225,35 +232,10 @@ impl Drop for Held<'_> {
             return;
         }
         drop(state);
-        if let Some(kept) = self.memory {
-            self.reserve.uncount(kept.size);
+        if self.memory.is_some() {
+            self.reserve.uncount();
         }
     }
-}
-
-/// Asks the driver for memory by `ask`, for the pools of a context; `None`, without
-/// asking, while the driver has none but what is lent.
-pub(super) fn asking<R>(context: &Context, ask: impl FnOnce() -> R) -> Option<R> {
-    let _asking = context.reserve().asks()?;
-    Some(ask())
-}
-
-/// Allocates in a context, for its pools.
-pub(crate) fn alloc(context: &Context, size: Bytes) -> Result<Address, Code> {
-    let size = bytes(size)?;
-    let mut address: CUdeviceptr = 0;
-    context.call(|| {
-        // SAFETY: writes the answer to a local.
-        let ask = || unsafe { real::cuMemAlloc_v2(&raw mut address, size) };
-        asking(context, ask).unwrap_or(Code::OUT_OF_MEMORY.get())
-    })?;
-    Ok(Address::new(address))
-}
-
-/// Frees in a context.
-pub(crate) fn free(context: &Context, address: Address) -> Result<(), Code> {
-    // SAFETY: a number that the driver checks.
-    context.call(|| unsafe { real::cuMemFree_v2(address.get()) })
 }
 
 fn bytes(size: Bytes) -> Result<usize, Code> {
@@ -277,11 +259,11 @@ fn give(address: Address) -> Result<(), Code> {
     told::free(|| Code::check(unsafe { real::cuMemFree_v2(address.get()) }))
 }
 
-fn any() -> Result<Kept, Code> {
-    let take = |size| take(size).map(|address| Kept { address, size });
-    match take(PAGE) {
-        Err(Code::OUT_OF_MEMORY) => take(LITTLE),
-        taken => taken,
+/// Takes a half, or of a page in which another has taken some of it, a little.
+fn take_part() -> Option<Address> {
+    match take(HALF) {
+        Err(Code::OUT_OF_MEMORY) => take(LITTLE).ok(),
+        taken => taken.ok(),
     }
 }
 
@@ -295,15 +277,48 @@ pub(super) fn ask_driver() -> CudaResult {
 /// Keeps a page back in a context, in which a pool is about to be made.
 pub(crate) fn prepare_pool(context: &Context) {
     POOLED.store(true, Ordering::Relaxed);
+    context.reserve().pooled.store(true, Ordering::Relaxed);
     keep_back(context);
 }
 
 /// Keeps a page back in every context without one, since a capture is about to
 /// begin: except those that may be ending.
 pub(crate) fn prepare_capture(contexts: impl FnOnce() -> Vec<Arc<Context>>) {
-    if POOLED.load(Ordering::Relaxed) {
-        contexts().iter().for_each(|context| keep_back(context));
+    if !POOLED.load(Ordering::Relaxed) {
+        return;
     }
+    let may_keep = |context: &&Arc<Context>| {
+        !MISSED.load(Ordering::Relaxed) || context.reserve().pooled.load(Ordering::Relaxed)
+    };
+    let contexts = contexts();
+    let keeping = contexts.iter().filter(may_keep);
+    keeping.for_each(|context| keep_back(context));
+}
+
+/// Gives the driver back what those of these contexts keep that share a quota and have no
+/// pool: a request would fail without it. Whether there was any.
+pub(crate) fn give_up(contexts: &[Arc<Context>], quota: &Arc<Quota>) -> bool {
+    let mut gave = false;
+    for context in contexts {
+        let reserve = context.reserve();
+        let shares = (reserve.quota(context)).is_some_and(|its| Arc::ptr_eq(its, quota));
+        if !shares || reserve.pooled.load(Ordering::Relaxed) {
+            continue;
+        }
+        // Where this fails, the page stays.
+        let _ = context.within_now(|| {
+            let mut held = reserve.take_out_to_wait()?;
+            if let Some(kept) = held.memory {
+                Code::check(ask_driver())?;
+                kept.parts().into_iter().flatten().try_for_each(give).ok();
+                held.hold([None; 2]);
+                MISSED.store(true, Ordering::Relaxed);
+                gave = true;
+            }
+            Ok(())
+        });
+    }
+    gave
 }
 
 fn keep_back(context: &Context) {
@@ -319,122 +334,22 @@ fn keep_back(context: &Context) {
         return;
     }
     let mut held = reserve.take_out();
-    if held.memory.is_some() {
-        // Another thread was faster.
-        reserve.uncount(PAGE);
+    let asking = reserve.loans.asks().filter(|_| held.memory.is_none());
+    if asking.is_none() {
+        // Another thread was faster, or there is nothing to be had now.
+        reserve.uncount();
         return;
     }
-    // If this fails, a wait tries again.
-    let _ = context.within_now(|| any().map(|kept| held.memory = Some(kept)));
-    held.recount(PAGE);
-}
-
-/// A page that counts towards a quota while this lives. It goes back to that
-/// quota: the device of a reserve may become known only after a wait began
-/// without it.
-struct Charge<'a>(&'a Quota);
-
-impl Charge<'_> {
-    /// Returns `None` if no page is left.
-    fn of_page(quota: &Quota) -> Option<Charge<'_>> {
-        quota.take(PAGE).then(|| Charge(quota))
-    }
-}
-
-impl Drop for Charge<'_> {
-    fn drop(&mut self) {
-        self.0.put_back(PAGE);
-    }
-}
-
-/// Waits by allocating memory and freeing it again.
-fn wait_with(size: Bytes) -> Result<(), Code> {
-    give(take(size)?)
-}
-
-/// Whether a wait may exceed the limit for a moment, if neither the limit nor
-/// the reserve has a page for it.
-#[derive(Copy, Clone, PartialEq, Eq)]
-pub(crate) enum Beyond {
-    /// There is no other way to wait.
-    Allowed,
-    /// There is another way.
-    Refused,
-}
-
-/// Waits for the context by the driver's own free.
-///
-/// # Errors
-/// What the driver returns; [`Code::NOT_READY`] if the context may be ending,
-/// [`Code::OUT_OF_MEMORY`] if there is nothing to wait with.
-pub(crate) fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code> {
-    let reserve = context.reserve();
-    let quota = reserve.quota(context);
-    // In one stay: the context cannot begin to end before all is given back.
-    context.within_now(|| {
-        let mut held = reserve.take_out_to_wait()?;
-        let charge = quota.map(|quota| Charge::of_page(quota));
-        let below = charge.as_ref().is_none_or(Option::is_some);
-        if !below && held.memory.is_none() && beyond == Beyond::Refused {
-            return Err(Code::OUT_OF_MEMORY);
-        }
-        // Without a reserve, a page beyond the limit is better than no wait.
-        if below || held.memory.is_none() {
-            let waited = wait_with(PAGE);
-            drop(charge);
-            if waited != Err(Code::OUT_OF_MEMORY) {
-                return waited;
+    // If this fails, the next capture tries again.
+    let mut parts = [None; 2];
+    let _ = context.within_now(|| {
+        for part in &mut parts {
+            *part = take_part();
+            if part.is_none() {
+                break;
             }
         }
-        let Some(kept) = held.memory.take() else {
-            return wait_with(LITTLE);
-        };
-        let _lent = reserve.lend();
-        give(kept.address)?;
-        held.refill(kept.size);
         Ok(())
-    })
-}
-
-/// Waits for a context that has nothing to wait with, on a device that has nothing either,
-/// by what another context of that device keeps back.
-///
-/// # Errors
-/// As [`wait_by_free`]; [`Code::OUT_OF_MEMORY`] too if the other one keeps nothing back.
-pub(crate) fn wait_by_that_of(other: &Context, context: &Context) -> Result<(), Code> {
-    let reserve = other.reserve();
-    let [own, others] = [context, other].map(|of| of.reserve().quota(of));
-    if !own
-        .zip(others)
-        .is_some_and(|(own, others)| Arc::ptr_eq(own, others))
-    {
-        return Err(Code::OUT_OF_MEMORY);
-    }
-    let mut waited = Ok(());
-    other.within_now(|| {
-        let mut held = reserve.take_out_to_wait()?;
-        let kept = held.memory.take().ok_or(Code::OUT_OF_MEMORY)?;
-        let _lent = reserve.lend();
-        give(kept.address)?;
-        waited = context.within_now(|| wait_with(kept.size));
-        held.refill(kept.size);
-        Ok(())
-    })?;
-    waited
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_page_that_is_refused_is_not_put_back() {
-        let quota = Quota::new(Bytes::mib(3));
-        let first = Charge::of_page(&quota);
-        assert!(first.is_some());
-        assert!(Charge::of_page(&quota).is_none());
-        assert_eq!(quota.reserved(), PAGE);
-        drop(first);
-        assert_eq!(quota.reserved(), Bytes::ZERO);
-    }
+    });
+    held.hold(parts);
 }

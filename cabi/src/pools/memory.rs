@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use vramalloc_core::page_map::{ArenaId, Owner};
 use vramalloc_core::{Address, AllocError, Bytes, Code, FreeError};
 
+use crate::driver::reserve;
 use crate::owners;
 use crate::pools::device::shortage::Refuser;
 use crate::pools::device::{self, DeviceArena, DevicePool, shortage};
@@ -38,7 +39,8 @@ pub(crate) fn allocate(
     let library = owners::current();
     let served = match arena.allocate_for(size, library) {
         Err(AllocError::Driver(_)) => arena.take_past(size, library, || {
-            let (result, address) = own_call(last);
+            let context = arena.driver().context();
+            let (result, address) = reserve::asking_last(context, || own_call(last));
             Code::check(result).map(|()| Address::new(address))
         }),
         served => served,

@@ -1,0 +1,124 @@
+//! Waits for a context by the driver's own free: with what it keeps back, with memory that
+//! is taken for it, or with what another context keeps back.
+//!
+//! Cost: two driver calls for each wait.
+
+use std::sync::Arc;
+
+use vramalloc_core::driver::PAGE;
+use vramalloc_core::quota::Quota;
+use vramalloc_core::{Bytes, Code};
+
+use super::{LITTLE, ask_driver, give, take};
+use crate::driver::context::Context;
+
+/// A page that counts towards a quota while this lives. It goes back to that
+/// quota: the device of a reserve may become known only after a wait began
+/// without it.
+struct Charge<'a>(&'a Quota);
+
+impl Charge<'_> {
+    /// Returns `None` if no page is left.
+    fn of_page(quota: &Quota) -> Option<Charge<'_>> {
+        quota.take(PAGE).then(|| Charge(quota))
+    }
+}
+
+impl Drop for Charge<'_> {
+    fn drop(&mut self) {
+        self.0.put_back(PAGE);
+    }
+}
+
+/// Waits by allocating memory and freeing it again.
+fn wait_with(size: Bytes) -> Result<(), Code> {
+    give(take(size)?)
+}
+
+/// Whether a wait may exceed the limit for a moment, if nothing is kept back and the limit
+/// has no page for it.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum Beyond {
+    /// There is no other way to wait.
+    Allowed,
+    /// There is another way.
+    Refused,
+}
+
+/// Waits for the context by the driver's own free.
+///
+/// # Errors
+/// What the driver returns; [`Code::NOT_READY`] if the context may be ending,
+/// [`Code::OUT_OF_MEMORY`] if there is nothing to wait with.
+pub(crate) fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code> {
+    let reserve = context.reserve();
+    let quota = reserve.quota(context);
+    // In one stay: the context cannot begin to end before all is given back.
+    context.within_now(|| {
+        if let Some(waited) = reserve.take_out_to_wait()?.wait() {
+            return waited;
+        }
+        // A page beyond the limit is better than no wait.
+        let charge = quota.map(|quota| Charge::of_page(quota));
+        let is_beyond = charge.as_ref().is_some_and(Option::is_none);
+        if is_beyond && beyond == Beyond::Refused {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        let waited = wait_with(PAGE);
+        drop(charge);
+        match waited {
+            Err(Code::OUT_OF_MEMORY) => wait_with(LITTLE),
+            waited => waited,
+        }
+    })
+}
+
+/// Waits for a context that has nothing to wait with, on a device that has nothing either,
+/// by what one of these other contexts keeps back.
+///
+/// # Errors
+/// As [`wait_by_free`]; [`Code::OUT_OF_MEMORY`] too if none of that device keeps any.
+pub(crate) fn wait_by_that_of(others: &[Arc<Context>], context: &Context) -> Result<(), Code> {
+    let own = context.reserve().quota(context);
+    let is_there = |other: &&Arc<Context>| {
+        let its = other.reserve().quota(other);
+        own.zip(its).is_some_and(|(own, its)| Arc::ptr_eq(own, its))
+    };
+    let there: Vec<_> = others.iter().filter(is_there).collect();
+    let mut waited = Err(Code::OUT_OF_MEMORY);
+    for other in &there {
+        let lent = other.within_now(|| {
+            let mut held = other.reserve().take_out_to_wait()?;
+            let parts = held.memory.ok_or(Code::OUT_OF_MEMORY)?.parts();
+            // From a host function nothing is freed.
+            Code::check(ask_driver())?;
+            // No pool of the device is to get it.
+            let _lent: Vec<_> = there.iter().map(|of| of.reserve().loans.lend()).collect();
+            let _lent_here = context.reserve().loans.lend();
+            parts.into_iter().flatten().try_for_each(give).ok();
+            waited = context.within_now(|| wait_with(LITTLE));
+            held.refill([None; 2]);
+            Ok(())
+        });
+        if lent.is_ok() && waited.is_ok() {
+            break;
+        }
+    }
+    waited
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_is_refused_is_not_put_back() {
+        let quota = Quota::new(Bytes::mib(3));
+        let first = Charge::of_page(&quota);
+        assert!(first.is_some());
+        assert!(Charge::of_page(&quota).is_none());
+        assert_eq!(quota.reserved(), PAGE);
+        drop(first);
+        assert_eq!(quota.reserved(), Bytes::ZERO);
+    }
+}

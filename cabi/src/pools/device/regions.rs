@@ -10,9 +10,10 @@ use std::sync::atomic::AtomicUsize;
 use vramalloc_core::arena::Contents;
 use vramalloc_core::page_map::ArenaId;
 
+use super::making::{tell_blocks, told_as};
 use super::{
     Asking, ContextPools, DeviceArena, DevicePool, NEW, NO_CONTEXT, PAGES, POOLS, Role, SERVING,
-    config, context_at, current_pool, held, tell_blocks, told_as, watch,
+    config, context_at, current_pool, held, watch,
 };
 use crate::driver::real_driver::RealDriver;
 use crate::pools::host_memory::{PoolOwner, Pools};

@@ -258,6 +258,11 @@ for device in (2, 9):
     except ValueError as error:
         print(error)
 print(vramalloc.ctl("option.device_limits"))
+for name in ("device.2.live", "device.+1.limit"):
+    try:
+        vramalloc.ctl(name)
+    except Exception as error:
+        print(type(error).__name__, name in str(error))
 """
     ).good()
     assert lines == [
@@ -265,6 +270,8 @@ print(vramalloc.ctl("option.device_limits"))
         "there is no device 2: CUDA numbers them from 0 to 1 here",
         "there is no device 9: CUDA numbers them from 0 to 1 here",
         "none",
+        "Error True",
+        "Error True",
     ]
 
 

@@ -300,6 +300,9 @@ mod tests {
             c"mark.",
             c"mark.x.blocks",
             c"mark.1",
+            c"device.+1.limit",
+            c"device.-1.live",
+            c"device.4294967296.live",
             c"preload",
         ] {
             assert_eq!(result(name, None), VRAMALLOC_UNKNOWN_NAME, "{name:?}");

@@ -135,7 +135,7 @@ impl Name<'_> {
     /// `<ordinal>.<value>`.
     fn of_device(name: &str) -> Option<Name<'_>> {
         let (ordinal, value) = name.split_once('.')?;
-        let ordinal = ordinal.parse().ok()?;
+        let ordinal = there(ordinal)?;
         if value == "limit" {
             return Some(Name::Limit(ordinal));
         }
@@ -158,6 +158,15 @@ impl Name<'_> {
         };
         Some(Name::Mark(number.parse().ok()?, answer))
     }
+}
+
+/// The device with this number, if it is there. How many there are is not known before CUDA
+/// is initialised.
+fn there(number: &str) -> Option<c_int> {
+    let is_number = number.bytes().all(|digit| digit.is_ascii_digit());
+    let device = number.parse().ok().filter(|_| is_number)?;
+    let count = devices::count();
+    (count == 0 || device < count).then_some(device)
 }
 
 /// Answers a question by name, does something, or sets a value that is given.
@@ -197,14 +206,9 @@ fn limit_of(device: c_int) -> String {
     devices::limit_on(device).map_or("none".to_owned(), |limit| limit.get().to_string())
 }
 
-/// Sets the limit of a device, in the option `device_limits`. How many there are is not
-/// known before CUDA is initialised.
+/// Sets the limit of a device, in the option `device_limits`.
 fn set_limit_of(device: c_int, text: &str) -> Result<String, Refused> {
     let number = u32::try_from(device).map_err(|_| Refused::Unknown)?;
-    let count = devices::count();
-    if count > 0 && device >= count {
-        return Err(Refused::Unknown);
-    }
     process::change_options(|loaded| loaded.change_limit_of(number, text))?;
     tell_changed("device_limits");
     device::obey_limit(DevicePool::trim);

@@ -38,6 +38,8 @@ pub(super) struct Served {
     pub(super) pool: u64,
     /// Those that went past it and were counted.
     pub(super) past: u64,
+    /// The programs that made them.
+    pub(super) programs: BTreeSet<String>,
     /// Why there may have been more, the end of a sentence; `None` if the
     /// program came to its end and no process of it loaded CUDA.
     pub(super) unproved: Option<String>,
@@ -119,6 +121,9 @@ pub(super) fn run(
         served.pool = served.pool.saturating_add(process.totals.allocations);
         let past = process.families.iter().map(|taken| taken.calls);
         served.past = past.fold(served.past, u64::saturating_add);
+        if process.totals.allocations > 0 || !process.families.is_empty() {
+            served.programs.insert(process.program.clone());
+        }
     }
     if let Some(more) = processes.len().checked_sub(TOLD).filter(|&more| more > 0) {
         findings.note(

@@ -13,14 +13,20 @@ pub(super) fn verdict(
     served: Option<&Served>,
     findings: &mut Findings,
 ) {
-    let name = program.path.file_name().unwrap_or(program.path.as_os_str());
-    let name = name.to_string_lossy();
+    let started = program.path.file_name().unwrap_or(program.path.as_os_str());
+    let started = started.to_string_lossy();
+    // A launcher is not what uses CUDA; `python3.11` is what was called `python3`.
+    let sole = served.filter(|served| served.programs.len() == 1);
+    let user = sole.and_then(|served| served.programs.first());
+    let other = user.filter(|user| !user.starts_with(&*started));
+    let name = other.map_or(&*started, String::as_str);
     match served {
         _ if findings.problems() > 0 => {}
         Some(Served {
             pool: 0,
             past: 0,
             unproved: Some(why),
+            ..
         }) => findings.note(
             "verdict",
             format_args!("no allocation of {name} was seen in this run{why}"),

@@ -137,7 +137,11 @@ fn a_runtime_of_a_program_that_another_became_is_not_taken_for_one() {
     let report = place.doctor(&["--", "nice", "env", &program("basics.dynamic")]);
     report.no_problem();
     report.has_no("deepbind ");
-    report.finds("ok", "verdict", "1671 allocations of basics.dynamic were served");
+    report.finds(
+        "ok",
+        "verdict",
+        "1671 allocations of basics.dynamic were served",
+    );
 }
 
 /// In an image with libc alone nothing starts under the library.

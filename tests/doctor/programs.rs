@@ -212,7 +212,11 @@ fn memory_past_the_pool_is_named_and_counted() {
     // What a shell starts is seen in the trial alone.
     let command = past("families.driver").join(" ");
     let report = place.doctor(&["--", "sh", "-c", &command]);
-    report.finds("ok", "verdict", "2 allocations of families.driver went past the pool");
+    report.finds(
+        "ok",
+        "verdict",
+        "2 allocations of families.driver went past the pool",
+    );
     let both = place.doctor(&["--", &program("families.driver"), "plain:4M", "virtual:4M"]);
     let verdict = "1 allocation of families.driver was served; 1 more went past the pool";
     both.finds("ok", "verdict", verdict);

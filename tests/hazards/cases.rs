@@ -1,46 +1,10 @@
 //! The cases: which program stands for which hazards, where it runs, and what
 //! it is judged by.
 
-use std::path::Path;
-
-use crate::judge::{self, Seen};
+use crate::case::{Beside, Case};
+use crate::judge;
 use crate::run::Mode;
-use crate::shims;
-use vramalloc_tests::stage::{self, Kind, Run, SHARED};
-
-/// Another library that is preloaded with the one under test.
-#[derive(Copy, Clone, PartialEq, Eq)]
-pub(crate) enum Beside {
-    Nothing,
-    /// It stands before.
-    Before(&'static str),
-    /// It stands behind.
-    Behind(&'static str),
-    /// It is the driver, and stands before the true one.
-    Driver,
-}
-
-/// One program in all its cells.
-#[derive(Copy, Clone)]
-pub(crate) struct Case {
-    /// Numbers of the hazards, as in `docs/compatibility.md`.
-    pub(crate) hazards: &'static [u8],
-    pub(crate) name: &'static str,
-    /// Of `tests/programs`.
-    pub(crate) program: &'static str,
-    pub(crate) arguments: &'static [&'static str],
-    pub(crate) environment: &'static [(&'static str, &'static str)],
-    pub(crate) kinds: &'static [Kind],
-    pub(crate) modes: &'static [Mode],
-    pub(crate) judge: fn(&Seen<'_>),
-    /// Statistics files that a run leaves.
-    pub(crate) files: usize,
-    /// Options besides the strategy.
-    options: &'static str,
-    /// Only under these strategies; empty: all.
-    strategies: &'static [&'static str],
-    beside: Beside,
-}
+use vramalloc_tests::stage::{Kind, SHARED};
 
 /// The strategies that leave no part of the device out: a chunk in advance takes most of
 /// it, and what is left does not serve a program that needs all.
@@ -51,112 +15,6 @@ const NO_ADVANCE: [&str; 3] = ["auto_growth", "passthrough", "mapped"];
 /// all contexts is done: a copy between devices may read it, which nobody but the driver
 /// knows of.
 const PLAIN: [&str; 3] = ["naive_best_fit", "auto_growth", "passthrough"];
-
-impl Case {
-    /// A program without arguments, everywhere.
-    fn new(hazards: &'static [u8], name: &'static str, program: &'static str) -> Case {
-        Case {
-            hazards,
-            name,
-            program,
-            arguments: &[],
-            environment: &[],
-            kinds: &Kind::ALL,
-            modes: &Mode::ALL,
-            judge: judge::same_and_clean,
-            files: 1,
-            options: "",
-            strategies: &[],
-            beside: Beside::Nothing,
-        }
-    }
-
-    fn args(self, arguments: &'static [&'static str]) -> Case {
-        Case { arguments, ..self }
-    }
-
-    fn env(self, environment: &'static [(&'static str, &'static str)]) -> Case {
-        Case {
-            environment,
-            ..self
-        }
-    }
-
-    fn kinds(self, kinds: &'static [Kind]) -> Case {
-        Case { kinds, ..self }
-    }
-
-    fn modes(self, modes: &'static [Mode]) -> Case {
-        Case { modes, ..self }
-    }
-
-    fn judge(self, judge: fn(&Seen<'_>)) -> Case {
-        Case { judge, ..self }
-    }
-
-    fn files(self, files: usize) -> Case {
-        Case { files, ..self }
-    }
-
-    fn options(self, options: &'static str) -> Case {
-        Case { options, ..self }
-    }
-
-    fn strategies(self, strategies: &'static [&'static str]) -> Case {
-        Case { strategies, ..self }
-    }
-
-    fn beside(self, beside: Beside) -> Case {
-        Case { beside, ..self }
-    }
-
-    pub(crate) fn takes(&self, strategy: &str) -> bool {
-        self.strategies.is_empty() || strategy == "naive" || self.strategies.contains(&strategy)
-    }
-
-    /// The options of a run under a strategy.
-    pub(crate) fn conf(&self, strategy: &str) -> String {
-        match self.options {
-            "" => format!("strategy:{strategy}"),
-            more => format!("strategy:{strategy},{more}"),
-        }
-    }
-
-    /// The run without the library under test.
-    pub(crate) fn bare(&self, run: Run) -> Run {
-        match self.beside {
-            Beside::Nothing => run,
-            Beside::Before(shim) | Beside::Behind(shim) => preload(run, &[&shims::built(shim)]),
-            Beside::Driver => behind_shim(run),
-        }
-    }
-
-    /// The run with it.
-    pub(crate) fn with(&self, run: Run, library: &Path) -> Run {
-        match self.beside {
-            Beside::Nothing => preload(run, &[library]),
-            Beside::Driver => preload(behind_shim(run), &[library]),
-            Beside::Before(shim) => preload(run, &[&shims::built(shim), library]),
-            Beside::Behind(shim) => preload(run, &[library, &shims::built(shim)]),
-        }
-    }
-
-    pub(crate) fn hazards_text(&self) -> String {
-        let numbers: Vec<_> = self.hazards.iter().map(u8::to_string).collect();
-        numbers.join(",")
-    }
-}
-
-fn preload(run: Run, libraries: &[&Path]) -> Run {
-    let paths: Vec<_> = libraries.iter().map(|l| l.to_string_lossy()).collect();
-    run.env("LD_PRELOAD", &paths.join(":"))
-}
-
-fn behind_shim(run: Run) -> Run {
-    let (shim, simulated) = (shims::driver(), stage::simulated_cuda());
-    let folders = format!("{}:{}", shim.display(), simulated.display());
-    run.env("LD_LIBRARY_PATH", &folders)
-}
 
 const SMALL: &[(&str, &str)] = &[("SIM_CUDA_MEMORY", "2G")];
 const TINY: &[(&str, &str)] = &[("SIM_CUDA_MEMORY", "128M")];

@@ -1,7 +1,7 @@
 //! Every known way in which an interposer of CUDA memory breaks programs,
 //! each as a program that is run bare and under the preload.
 //!
-//! A [`cases::Case`] names the hazards it stands for, by the numbers of
+//! A [`case::Case`] names the hazards it stands for, by the numbers of
 //! `docs/compatibility.md`. It runs in each of its kinds (how a program speaks
 //! to CUDA), under each strategy and in each driver mode (what the driver
 //! lacks), and is judged against the bare run. A naive pool runs through the
@@ -19,6 +19,7 @@
     reason = "a test that cannot set its stage has failed, and this one prints a table"
 )]
 
+mod case;
 mod cases;
 mod checks;
 mod judge;

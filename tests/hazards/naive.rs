@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cases::Case;
+use crate::case::Case;
 use crate::run::{self, Extent, Mode, Pool};
 use crate::shims;
 use vramalloc_tests::stage::Kind;

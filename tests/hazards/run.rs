@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::cases::Case;
+use crate::case::Case;
 use crate::judge::Seen;
 use crate::naive;
 use vramalloc_tests::stage::{self, Kind, Run, STRATEGIES};

@@ -239,8 +239,8 @@ pub trait Driver: Mapping + Send + Sync {
         self.wait(&fence, Whose::Own).map(|_| ())
     }
 
-    /// Called before the first chunk is taken and before free memory is
-    /// reported. `wait_by_free` needs a page of the driver at a time when there
+    /// Called when the first chunk is taken, and before free memory is
+    /// reported while there is none. `wait_by_free` needs a page of the driver at a time when there
     /// may be none left, so an implementation can set one aside here. Costs
     /// nothing the second time.
     fn prepare_to_settle(&self) {}

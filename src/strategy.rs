@@ -218,6 +218,11 @@ impl Strategy {
         matches!(self, Strategy::NaiveBestFit(_)) || self.keeps_first()
     }
 
+    /// Whether a chunk takes a share of what the driver has.
+    pub(crate) fn takes_shares(&self) -> bool {
+        matches!(self, Strategy::NaiveBestFit(_))
+    }
+
     /// Whether free blocks of chunks in use are reported to the program as free
     /// memory: they are if the chunk was taken in advance.
     pub(crate) fn offers_parts_of_chunks(&self) -> bool {

@@ -120,14 +120,28 @@ impl<D: Driver> Arena<D> {
         }
     }
 
-    /// Whether the next chunk is the first. Comes before anything is said about
-    /// its size: what is kept back for waits is no longer available then.
-    pub(super) fn prepare_first(&self) -> bool {
+    /// Whether the next chunk is the first. Where a chunk takes a share of what the driver has,
+    /// what is kept back for waits is no longer available then.
+    fn prepare_first(&self) -> bool {
         let is_first = self.held().is_zero();
-        if is_first {
+        if is_first && self.strategy.takes_shares() {
             self.driver.prepare_to_settle();
         }
         is_first
+    }
+
+    /// Grows by `grow`, and keeps memory back for waits if that was the first time: the
+    /// program's request comes first.
+    pub(super) fn keep_back_after<T>(
+        &self,
+        grow: impl FnOnce() -> Result<T, AllocError>,
+    ) -> Result<T, AllocError> {
+        let is_first = self.held().is_zero();
+        let grown = grow();
+        if is_first && grown.is_ok() {
+            self.driver.prepare_to_settle();
+        }
+        grown
     }
 
     /// The same for a chunk of `size` bytes.

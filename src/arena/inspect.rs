@@ -317,8 +317,8 @@ impl<D: Driver> Arena<D> {
     pub fn mem_info(&self) -> Result<MemInfo, Code> {
         self.tell(&Mark::Order(ArenaOrder::MemInfo));
         self.settle_what_is_done();
-        if self.strategy.takes_chunks() {
-            // What is kept back for waits can be had by nobody.
+        if self.strategy.takes_chunks() && self.state.lock().counters.reserved().is_zero() {
+            // What the first request will keep back for waits can be had by nobody.
             self.driver.prepare_to_settle();
         }
         Ok(self.mem_info_with(self.ask_memory()?))

@@ -128,7 +128,6 @@ impl<D: Driver> Arena<D> {
 
     /// Serves a request that the cache could not, by a window.
     pub(super) fn serve_by_window(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
-        self.prepare_first();
         let may_wait = self.driver.may_fence() && !self.holds();
         let available = self.available().unwrap_or(Bytes::MAX);
         let plan = self.plan(want, available);

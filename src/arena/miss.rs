@@ -56,7 +56,7 @@ impl<D: Driver> Arena<D> {
         let is_first = Cell::new(true);
         self.patiently(&need, || {
             let taken = (!is_first.replace(false)).then(|| self.take_from_limbo(&want, None));
-            let serve = || self.serve(want, &need);
+            let serve = || self.keep_back_after(|| self.serve(want, &need));
             taken.flatten().map_or_else(serve, Ok)
         })
     }

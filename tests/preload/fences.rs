@@ -438,3 +438,16 @@ fn where_a_mark_fails_the_context_is_waited_for() {
         }
     }
 }
+
+/// What is forgotten with a context that ends is nothing of the one that another thread
+/// is given under its handle.
+#[test]
+fn a_capture_in_a_context_with_an_old_handle_stays_valid() {
+    for kind in Kind::each() {
+        for conf in ["", "free_sync:strict"] {
+            let outcome = Run::preloaded("capture_churn", kind).conf(conf).go();
+            outcome.quiet(0).no_violations();
+            assert_eq!(outcome.stdout, "invalid: 0\n", "{}", outcome.what);
+        }
+    }
+}

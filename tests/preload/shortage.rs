@@ -193,10 +193,9 @@ fn a_crowd_beside_a_capture_is_served_from_what_it_frees() {
     }
 }
 
-/// What a context without a pool keeps back for a capture is the program's where it
-/// needs that.
+/// What is kept back for waits is taken from no memory that the program needs.
 #[test]
-fn a_capture_takes_no_page_that_the_program_needs() {
+fn the_last_page_is_the_programs() {
     for kind in Kind::each() {
         let found = |run: Run| {
             let outcome = run.env("SIM_CUDA_MEMORY", "64M").go();
@@ -211,6 +210,27 @@ fn a_capture_takes_no_page_that_the_program_needs() {
             "limit:60M,dedicated_min:1M",
         ] {
             found(Run::preloaded("capture_last_page", kind).conf(conf));
+        }
+    }
+}
+
+/// Nor is more taken to wait for another context, or once its memory cannot be unmapped.
+#[test]
+fn no_limit_is_passed_during_a_capture() {
+    for (how, conf) in [
+        ("works", ""),
+        ("works", "free_sync:strict"),
+        ("works", "strategy:naive_best_fit"),
+        ("works", "strategy:mapped"),
+        ("ends", ""),
+        ("ends", "strategy:mapped"),
+    ] {
+        for kind in Kind::each() {
+            let run = Run::preloaded("capture_at_limit", kind).arg(how);
+            let outcome = run.conf(&format!("limit:40M,{conf}")).go();
+            outcome.quiet(0).no_violations();
+            let peak = outcome.report()["devices"][0]["peak_bytes"].as_u64();
+            assert!(peak <= Some(40 << 20), "{peak:?}: {}", outcome.what);
         }
     }
 }

@@ -7,8 +7,9 @@
  *   capture_full [both | beside]
  *
  * With `both`, device 1 is filled as well and its streams read what is freed. With
- * `beside`, another context of the device was made before and has no memory, and asks for
- * some all the time: nobody can have a page of the device that is full.
+ * `beside`, another context of the device was made before and has no memory, and a thread
+ * asks for some in it, and for memory past the pool, all the time: nobody can have a page of
+ * the device that is full.
  * Exit: 0 right, 1 something failed, 3 a block did not hold what it should.
  */
 #include "gpu.h"
@@ -99,14 +100,25 @@ static int capture(struct device *device, struct device *reader) {
 static void *another;
 static atomic_int is_over;
 
+/* A CUmemAllocationProp: pinned memory of device 0. */
+struct prop {
+    int type, handles, location, device;
+    void *unused;
+    unsigned char flags[64];
+};
+
 static void *ask_beside(void *got) {
+    const struct prop prop = {.type = 1, .location = 1};
     int (*set)(void *), (*take)(unsigned long long *, size_t);
+    int (*create)(unsigned long long *, size_t, const struct prop *, unsigned long long);
     *(void **)&set = find("cuCtxSetCurrent");
     *(void **)&take = find("cuMemAlloc_v2");
+    *(void **)&create = find("cuMemCreate");
     GPU(set(another));
     while (!is_over) {
-        unsigned long long address;
-        *(int *)got += !take(&address, 2 << 20);
+        unsigned long long taken;
+        *(int *)got += !take(&taken, 2 << 20);
+        *(int *)got += !create(&taken, 2 << 20, &prop, 0);
     }
     return NULL;
 }

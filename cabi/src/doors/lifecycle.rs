@@ -260,11 +260,13 @@ fn gone(context: &Arc<Context>, what: What) {
         return;
     }
     let _forgetting = Forgetting(context);
-    contexts::forget(context);
-    streams::forget_ended();
     device::retire(context).unmap();
     capture::forget_context(context.handle());
     forget(what);
+    // Last: as long as it is listed, a new context that has its handle waits, of which all
+    // this would be forgotten.
+    contexts::forget(context);
+    streams::forget_ended();
 }
 
 /// Forgets what else is known of a context.

@@ -22,7 +22,7 @@ use vramalloc_core::Code;
 use vramalloc_core::gate::Gate;
 use vramalloc_core::patience::Brief;
 
-use crate::driver::{contexts, green, leavings, mapping, reserve};
+use crate::driver::{contexts, green, leavings, mapping};
 use crate::linker::resolve::MISSING;
 use crate::process::guard::{self, own_call};
 use crate::real;
@@ -99,7 +99,6 @@ pub(crate) unsafe fn begin(
     twin: bool,
     call: impl FnOnce() -> CudaResult,
 ) -> Option<CudaResult> {
-    reserve::prepare_capture(contexts::all);
     mapping::prepare_capture(contexts::all);
     let context = context_of(stream, twin);
     // If the event takes longer, the driver decides whether the capture begins. A pause

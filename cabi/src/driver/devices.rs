@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use spin::mutex::SpinMutex;
@@ -51,6 +51,9 @@ pub(crate) struct Device {
     ///
     /// [`Peak`]: vramalloc_core::arena::Peak
     pub(crate) least_peaks: SpinMutex<[Bytes; 2], Brief>,
+    /// How many pages that its contexts keep back are free in the driver now, to be taken
+    /// again.
+    pub(super) lent: AtomicUsize,
     /// What was in use that the process has not, when the driver was last asked.
     elsewhere: SpinMutex<Option<(Bytes, SystemTime)>, Brief>,
 }
@@ -143,6 +146,7 @@ fn make(handle: CUdevice, total: Option<Bytes>) -> &'static Device {
         ability: Ability::new(),
         pausing: Busy::new(),
         least_peaks: SpinMutex::new([Bytes::ZERO; 2]),
+        lent: AtomicUsize::new(0),
         elsewhere: SpinMutex::new(None),
     };
     let mut devices = DEVICES.lock();
@@ -192,11 +196,6 @@ pub(crate) fn elsewhere() -> Vec<ElsewhereReport> {
         })
     };
     known().into_iter().filter_map(of).collect()
-}
-
-/// The quota of the device with this handle.
-pub(crate) fn quota_of(handle: CUdevice) -> Arc<Quota> {
-    Arc::clone(&device(handle).quota)
 }
 
 /// The limit for a device of this size: the lesser of the option and NVIDIA's.

@@ -12,9 +12,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use spin::mutex::SpinMutex;
+use vramalloc_core::Bytes;
 use vramalloc_core::patience::Brief;
 
 use crate::driver::context::Context;
+use crate::driver::devices::Device;
 use crate::driver::{capture, reserved};
 use crate::real;
 use crate::types::CUdeviceptr;
@@ -34,7 +36,8 @@ impl Extent {
 
 /// What is left.
 struct Leavings {
-    mapped: Vec<Extent>,
+    /// With the devices whose memory is mapped, towards whose limits it counts still.
+    mapped: Vec<(Extent, Option<&'static Device>)>,
     /// What the driver does not unmap, which stays for good, with its addresses.
     stuck: Vec<Extent>,
     /// Reservations, behind some of whose addresses something is mapped.
@@ -45,7 +48,8 @@ struct Leavings {
 
 impl Leavings {
     fn is_in(&self, range: &Extent) -> bool {
-        let mut left = self.mapped.iter().chain(&self.stuck);
+        let mapped = self.mapped.iter().map(|(extent, _)| extent);
+        let mut left = mapped.chain(&self.stuck);
         left.any(|mapped| range.holds(mapped))
     }
 }
@@ -60,10 +64,13 @@ static LEFT: SpinMutex<Leavings, Brief> = SpinMutex::new(Leavings {
 /// Whether there is anything. Relaxed: it is looked at again before long.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// Leaves memory mapped.
-pub(super) fn leave(at: CUdeviceptr, size: usize) {
+/// Leaves memory of a device mapped. Its arena counts it no longer.
+pub(super) fn leave(at: CUdeviceptr, size: usize, device: Option<&'static Device>) {
+    if let Some(device) = device {
+        device.quota.take_anyway(Bytes::new(size as u64));
+    }
     let mut left = LEFT.lock();
-    left.mapped.push(Extent { at, size });
+    left.mapped.push((Extent { at, size }, device));
     ANY.store(true, Ordering::Relaxed);
 }
 
@@ -110,13 +117,19 @@ fn tend_by(unmap: impl Fn(&Extent) -> bool, unreserve: impl Fn(&Extent)) {
         }
         left.mapped.clone()
     };
-    let stuck: Vec<Extent> = (mapped.iter().copied())
-        .filter(|extent| !unmap(extent))
-        .collect();
+    let mut stuck = Vec::new();
+    for (extent, device) in &mapped {
+        if !unmap(extent) {
+            stuck.push(*extent);
+        } else if let Some(device) = device {
+            device.quota.put_back(Bytes::new(extent.size as u64));
+        }
+    }
     let free: Vec<Extent> = {
         let mut left = LEFT.lock();
         left.is_tended = false;
-        left.mapped.retain(|extent| !mapped.contains(extent));
+        left.mapped
+            .retain(|(extent, _)| !mapped.iter().any(|(gone, _)| gone == extent));
         left.stuck.extend(stuck);
         // What is stuck is looked for as long as other addresses may hold it.
         let is_any = !(left.mapped.is_empty() && left.stuck.is_empty());
@@ -149,7 +162,7 @@ mod tests {
         let unmapped = RefCell::new(Vec::new());
         let unreserved = RefCell::new(Vec::new());
         for at in [range.at + 16, apart.at] {
-            leave(at, 16);
+            leave(at, 16, None);
         }
         let unmap = |extent: &Extent| {
             unmapped.borrow_mut().push(extent.at);

@@ -214,7 +214,7 @@ impl Mapping for RealDriver {
             Some(unmapped) => unmapped,
             None if self.context().has_ended() => {
                 // It is not asked again.
-                leavings::leave(at.get(), length);
+                leavings::leave(at.get(), length, self.device());
                 Ok(())
             }
             None => Err(Code::CAPTURE_UNSUPPORTED),

@@ -265,7 +265,7 @@ impl Driver for RealDriver {
     }
 
     fn prepare_to_settle(&self) {
-        reserve::prepare_pool(&self.own);
+        reserve::keep_back(&self.own);
     }
 
     fn wait_by_free(&self, whose: Whose) -> Result<bool, Code> {
@@ -288,14 +288,19 @@ impl Driver for RealDriver {
 /// Waits for all work of a context. If it may be ending, its end is decided
 /// first; if nothing is left to wait with, another context may have kept it.
 fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code> {
-    let settled = match reserve::wait_by_free(context, beyond) {
+    let settle = |beyond| match reserve::wait_by_free(context, beyond) {
         Err(Code::NOT_READY) if context.await_decision() != Decision::Open => {
             reserve::wait_by_free(context, beyond)
         }
         settled => settled,
     };
+    let settled = settle(Beyond::Refused);
     if settled != Err(Code::OUT_OF_MEMORY) || beyond == Beyond::Refused {
         return settled;
     }
-    reserve::wait_by_that_of(&contexts::others_than(context.handle()), context)
+    let others = contexts::others_than(context.handle());
+    match reserve::wait_by_that_of(&others, context) {
+        Err(Code::OUT_OF_MEMORY) => settle(Beyond::Allowed),
+        settled => settled,
+    }
 }

@@ -3,41 +3,38 @@
 //!
 //! The driver's own free is the only call that waits for a device and that a
 //! capture allows, and it needs memory to free. When memory is short there is
-//! none to be had for that. So a page is taken before the first chunk: two halves,
-//! which the driver puts into one page of the context's. A wait frees the one and takes it
-//! again; the other one keeps the page meanwhile, so that nobody else can get it. (That
-//! the free of a small block waits, in a capture too, was seen on a GPU: docs/gpu,
-//! `free_waits` and `capture_free_waits`.)
+//! none to be had for that. So a page is taken with the first chunk, after it unless chunks
+//! take shares of the device: two halves, which the driver puts into one page of the
+//! context's. A wait frees the one and takes it again; the other one keeps the page
+//! meanwhile, so that nobody else can get it. (That the free of a small block waits, in a
+//! capture too, was seen on a GPU: docs/gpu, `free_waits` and `capture_free_waits`.)
 //!
-//! Owns that page, one for each context with a pool and, from the first capture
-//! on, for every other context too, until a request of the program needs it. It counts
-//! towards the limit, since the device has lost it, but not in the counters and statistics
-//! of an arena: the program never had it. Below a small limit there is none. It goes with
-//! its context. Invariant: one thread at a time has it, and puts back what there is
-//! of it, whatever happens; it counts as a page as long as there is any. Only for
-//! another context, which has none, is the page itself freed: then the pools of the
-//! device do not ask the driver for memory, since one of them would get it. Cost: 2 MiB
-//! for each such context; two driver calls when it is taken, two at each
-//! wait.
+//! A context that keeps none waits with a page that it takes and frees. Where there is none,
+//! the page of another context is freed and taken again for it, and in between nobody in the
+//! process asks the driver for memory of the device ([`loans`]).
+//!
+//! Owns that page, one for each context with chunks. It counts towards the limit, since the
+//! device has lost it, but not in the counters and statistics of an arena: the program never
+//! had it. Below a small limit there is none. It goes with its context. Invariant: one thread
+//! at a time has it, and puts back what there is of it, whatever happens; what there is lies
+//! in one page, and counts as that. Cost: 2 MiB for each such context; two driver calls when
+//! it is taken, two at each wait.
 
 mod loans;
 mod waits;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::driver::{PAGE, told};
 use vramalloc_core::patience::{Brief, Patience};
-use vramalloc_core::quota::Quota;
 use vramalloc_core::{Address, Bytes, Code};
 
 use crate::driver::context::Context;
-use crate::driver::devices;
+use crate::driver::devices::{self, Device};
 use crate::real;
 use crate::types::{CUdevice, CUdeviceptr, CudaResult};
 
-use self::loans::Loans;
 pub(crate) use self::loans::asking_last;
 pub(super) use self::loans::{alloc, asking};
 pub(crate) use self::waits::{Beyond, wait_by_free, wait_by_that_of};
@@ -52,14 +49,6 @@ const LITTLE: Bytes = Bytes::new(512);
 /// Below this limit no page is kept back. Then the limit is short and not the
 /// device, which has a page for a wait.
 const LEAST_LIMIT: Bytes = Bytes::mib(32);
-
-/// Whether the process has a pool, so that waits may be needed.
-// Relaxed, as the two below: they guard no other memory.
-static POOLED: AtomicBool = AtomicBool::new(false);
-
-/// Whether a request was short of what contexts without a pool kept back: they keep none
-/// any more.
-static MISSED: AtomicBool = AtomicBool::new(false);
 
 /// Two halves of a page, or what is left of them. They count as a page.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -90,34 +79,34 @@ enum State {
 /// The memory that a context keeps back.
 pub(crate) struct Reserve {
     state: SpinMutex<State, Brief>,
-    /// The quota of the context's device, once that is known.
-    quota: OnceLock<Arc<Quota>>,
-    /// Whether the context has a pool, or is about to.
-    pooled: AtomicBool,
-    loans: Loans,
+    /// The context's device, once that is known.
+    device: OnceLock<&'static Device>,
 }
 
 impl Reserve {
     pub(crate) const fn new() -> Reserve {
         Reserve {
             state: SpinMutex::new(State::Nothing),
-            quota: OnceLock::new(),
-            pooled: AtomicBool::new(false),
-            loans: Loans::new(),
+            device: OnceLock::new(),
         }
     }
 
-    /// The quota of the context's device.
-    fn quota(&self, context: &Context) -> Option<&Arc<Quota>> {
-        if self.quota.get().is_none() {
+    /// The context's device.
+    fn device(&self, context: &Context) -> Option<&'static Device> {
+        if self.device.get().is_none() {
             let mut device: CUdevice = 0;
             // SAFETY: writes the answer to a local.
             let told = context.call_now(|| unsafe { real::cuCtxGetDevice(&raw mut device) });
             told.ok()?;
-            // Another thread may have been faster, with the same quota.
-            let _ = self.quota.set(devices::quota_of(device));
+            // Another thread may have been faster, with the same device.
+            let _ = self.device.set(devices::device(device));
         }
-        self.quota.get()
+        self.known_device()
+    }
+
+    /// The same without asking the driver.
+    fn known_device(&self) -> Option<&'static Device> {
+        self.device.get().copied()
     }
 
     /// Takes out what there is until the result is dropped; waits while another
@@ -170,8 +159,8 @@ impl Reserve {
 
     /// The page counts no longer.
     fn uncount(&self) {
-        if let Some(quota) = self.quota.get() {
-            quota.put_back(PAGE);
+        if let Some(device) = self.known_device() {
+            device.quota.put_back(PAGE);
         }
     }
 }
@@ -201,14 +190,9 @@ impl Held<'_> {
             }
         }
         if waited != Err(Code::NOT_PERMITTED) {
-            self.refill(parts);
+            self.hold(filled(parts));
         }
         Some(waited)
-    }
-
-    /// Takes what is missing of two parts in the current context.
-    fn refill(&mut self, parts: [Option<Address>; 2]) {
-        self.hold(parts.map(|part| part.or_else(take_part)));
     }
 
     /// What there is now, where a page was counted.
@@ -274,82 +258,54 @@ pub(super) fn ask_driver() -> CudaResult {
     unsafe { real::cuMemGetInfo_v2(&raw mut free, &raw mut total) }
 }
 
-/// Keeps a page back in a context, in which a pool is about to be made.
-pub(crate) fn prepare_pool(context: &Context) {
-    POOLED.store(true, Ordering::Relaxed);
-    context.reserve().pooled.store(true, Ordering::Relaxed);
-    keep_back(context);
-}
-
-/// Keeps a page back in every context without one, since a capture is about to
-/// begin: except those that may be ending.
-pub(crate) fn prepare_capture(contexts: impl FnOnce() -> Vec<Arc<Context>>) {
-    if !POOLED.load(Ordering::Relaxed) {
-        return;
-    }
-    let may_keep = |context: &&Arc<Context>| {
-        !MISSED.load(Ordering::Relaxed) || context.reserve().pooled.load(Ordering::Relaxed)
-    };
-    let contexts = contexts();
-    let keeping = contexts.iter().filter(may_keep);
-    keeping.for_each(|context| keep_back(context));
-}
-
-/// Gives the driver back what those of these contexts keep that share a quota and have no
-/// pool: a request would fail without it. Whether there was any.
-pub(crate) fn give_up(contexts: &[Arc<Context>], quota: &Arc<Quota>) -> bool {
-    let mut gave = false;
-    for context in contexts {
-        let reserve = context.reserve();
-        let shares = (reserve.quota(context)).is_some_and(|its| Arc::ptr_eq(its, quota));
-        if !shares || reserve.pooled.load(Ordering::Relaxed) {
-            continue;
-        }
-        // Where this fails, the page stays.
-        let _ = context.within_now(|| {
-            let mut held = reserve.take_out_to_wait()?;
-            if let Some(kept) = held.memory {
-                Code::check(ask_driver())?;
-                kept.parts().into_iter().flatten().try_for_each(give).ok();
-                held.hold([None; 2]);
-                MISSED.store(true, Ordering::Relaxed);
-                gave = true;
-            }
-            Ok(())
-        });
-    }
-    gave
-}
-
-fn keep_back(context: &Context) {
+/// Keeps a page back in a context, if it can be had.
+pub(crate) fn keep_back(context: &Context) {
     let reserve = context.reserve();
     if *reserve.state.lock() != State::Nothing {
         return;
     }
-    let has_room = |quota: &Arc<Quota>| {
-        quota.limit().is_none_or(|limit| limit >= LEAST_LIMIT) && quota.take(PAGE)
+    let has_room = |device: &&Device| {
+        let limit = device.quota.limit();
+        limit.is_none_or(|limit| limit >= LEAST_LIMIT) && device.quota.take(PAGE)
     };
-    if !reserve.quota(context).is_some_and(has_room) {
+    if reserve.device(context).filter(has_room).is_none() {
         // A wait has to do without a reserve.
         return;
     }
     let mut held = reserve.take_out();
-    let asking = reserve.loans.asks().filter(|_| held.memory.is_none());
-    if asking.is_none() {
-        // Another thread was faster, or there is nothing to be had now.
-        reserve.uncount();
-        return;
-    }
-    // If this fails, the next capture tries again.
-    let mut parts = [None; 2];
-    let _ = context.within_now(|| {
-        for part in &mut parts {
-            *part = take_part();
-            if part.is_none() {
-                break;
-            }
-        }
-        Ok(())
+    let kept = held.memory.is_none().then(|| {
+        let mut parts = [None; 2];
+        let take = || {
+            let _ = context.within_now(|| {
+                parts = filled(parts);
+                Ok(())
+            });
+        };
+        loans::asking(context, take);
+        parts
     });
-    held.hold(parts);
+    match kept {
+        Some(parts) => held.hold(parts),
+        // Another thread was faster.
+        None => reserve.uncount(),
+    }
+}
+
+/// Takes what is missing of two parts in the current context, in the page of the other one;
+/// elsewhere it would be a page more than is counted.
+fn filled(parts: [Option<Address>; 2]) -> [Option<Address>; 2] {
+    let mut there = parts.into_iter().flatten();
+    let Some(first) = there.next().or_else(take_part) else {
+        return [None; 2];
+    };
+    let page = |address: Address| address.get() / PAGE.get();
+    let second = there.next().or_else(take_part).filter(|&second| {
+        let shares = page(first) == page(second);
+        if !shares {
+            // It can only be lost.
+            let _ = give(second);
+        }
+        shares
+    });
+    [Some(first), second]
 }

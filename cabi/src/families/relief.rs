@@ -19,8 +19,8 @@ use vramalloc_core::quota::Landings;
 use vramalloc_core::{Bytes, Code};
 
 use super::{async_pools, current_device, graphs};
-use crate::driver::capture;
 use crate::driver::devices::{self, Device};
+use crate::driver::{capture, reserve};
 use crate::pools::device::{self, shortage};
 use crate::process;
 use crate::process::guard::{self, own_call};
@@ -86,9 +86,10 @@ impl Relief {
 pub(crate) fn retry(handle: Option<CUdevice>, call: &mut dyn FnMut() -> CudaResult) -> CudaResult {
     let known = handle.and_then(devices::find);
     let mut before = known.map(|device| device.quota.landings());
+    let current = || handle.is_none().then(current_device).flatten();
+    let mut call = || reserve::asking_last(|| known.or_else(current), &mut *call);
     let mut result = call();
     if result == Code::OUT_OF_MEMORY.get() {
-        let current = || handle.is_none().then(current_device).flatten();
         let relief = known.or_else(current).and_then(Relief::begin);
         let Some(mut relief) = relief else {
             return result;

@@ -25,7 +25,7 @@ use vramalloc_core::{Address, Bytes, Code, FreeError};
 use crate::driver::context::Context;
 use crate::driver::fence::{Fence, runs_nothing};
 use crate::driver::real_driver::RealDriver;
-use crate::driver::{capture, contexts, devices, reserve};
+use crate::driver::{capture, contexts};
 use crate::linker::resolve::MISSING;
 use crate::pools::device::{self, Asking, DeviceArena, DevicePool, shortage};
 use crate::pools::{background, places};
@@ -383,8 +383,7 @@ pub(crate) fn relieve(device: CUdevice, asking: ArenaId) -> bool {
             pool.arena().trim();
         }
     }
-    let kept = || reserve::give_up(&contexts::all(), &devices::quota_of(device));
-    let elsewhere = shortage::give_back_elsewhere(device) || (released.is_zero() && kept());
+    let elsewhere = shortage::give_back_elsewhere(device);
     has_others || elsewhere || !released.is_zero()
 }
 

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use vramalloc_core::page_map::{ArenaId, Owner};
 use vramalloc_core::{Address, AllocError, Bytes, Code, FreeError};
 
-use crate::driver::reserve;
+use crate::driver::{devices, reserve};
 use crate::owners;
 use crate::pools::device::shortage::Refuser;
 use crate::pools::device::{self, DeviceArena, DevicePool, shortage};
@@ -39,8 +39,9 @@ pub(crate) fn allocate(
     let library = owners::current();
     let served = match arena.allocate_for(size, library) {
         Err(AllocError::Driver(_)) => arena.take_past(size, library, || {
-            let context = arena.driver().context();
-            let (result, address) = reserve::asking_last(context, || own_call(last));
+            let pool = || device::pool_with(arena.id());
+            let device = || devices::find(pool()?.device());
+            let (result, address) = reserve::asking_last(device, || own_call(last));
             Code::check(result).map(|()| Address::new(address))
         }),
         served => served,

@@ -1,5 +1,5 @@
-//! While a wait has freed a page that a context kept back, the pools of the device do not
-//! ask the driver for memory: one of them would get the page.
+//! While a wait has freed a page that a context kept back, nobody in the process asks the
+//! driver for memory of the device: whoever did would get the page.
 //!
 //! Invariant: nobody asks while something is lent, except who has waited for a second.
 //! Cost: two atomic operations for each driver allocation.
@@ -12,78 +12,76 @@ use vramalloc_core::{Address, Bytes, Code};
 
 use super::bytes;
 use crate::driver::context::Context;
+use crate::driver::devices::Device;
 use crate::real;
 use crate::types::CUdeviceptr;
 
 /// A driver that is asked for memory answers sooner than that.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// What is kept back is free in the driver while this lives.
-pub(super) struct Lent<'a>(&'a AtomicUsize);
+/// How much is lent, on all devices.
+static LENT: AtomicUsize = AtomicUsize::new(0);
 
-impl Drop for Lent<'_> {
+/// Threads that ask the driver for memory.
+static ASKING: AtomicUsize = AtomicUsize::new(0);
+
+/// What is kept back on a device is free in the driver while this lives.
+pub(super) struct Lent(&'static Device);
+
+impl Lent {
+    /// Before it is freed: once all who ask the driver have their answer.
+    pub(super) fn begin(device: &'static Device) -> Lent {
+        // SeqCst here and in `asks`: of one who lends and one who asks, at least
+        // one sees the other.
+        device.lent.fetch_add(1, Ordering::SeqCst);
+        LENT.fetch_add(1, Ordering::SeqCst);
+        let lent = Lent(device);
+        wait_within(ANSWER, || ASKING.load(Ordering::SeqCst) == 0);
+        lent
+    }
+}
+
+impl Drop for Lent {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        LENT.fetch_sub(1, Ordering::SeqCst);
+        self.0.lent.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// The driver is asked for memory while this lives.
-pub(super) struct AsksDriver<'a>(&'a AtomicUsize);
+struct AsksDriver;
 
-impl Drop for AsksDriver<'_> {
+impl Drop for AsksDriver {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        ASKING.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// Who lends, and who asks meanwhile.
-pub(super) struct Loans {
-    /// How often a page that a context of the device kept back is free in the driver now,
-    /// to be taken again.
-    lent: AtomicUsize,
-    /// Threads that ask the driver for memory of the context.
-    asking: AtomicUsize,
-}
-
-impl Loans {
-    pub(super) const fn new() -> Loans {
-        Loans {
-            lent: AtomicUsize::new(0),
-            asking: AtomicUsize::new(0),
-        }
-    }
-
-    /// Before what is kept back is freed: once all who ask the driver have their answer.
-    pub(super) fn lend(&self) -> Lent<'_> {
-        // SeqCst here and in `asks`: of one who lends and one who asks, at least
-        // one sees the other.
-        self.lent.fetch_add(1, Ordering::SeqCst);
-        let lent = Lent(&self.lent);
-        wait_within(ANSWER, || self.asking.load(Ordering::SeqCst) == 0);
-        lent
-    }
-
-    /// Before the driver is asked for memory; `None` while it has none but what is
-    /// lent.
-    pub(super) fn asks(&self) -> Option<AsksDriver<'_>> {
-        self.asking.fetch_add(1, Ordering::SeqCst);
-        let asking = AsksDriver(&self.asking);
-        (self.lent.load(Ordering::SeqCst) == 0).then_some(asking)
-    }
+/// Before the driver is asked for memory of a device; `None` while it has none but what is
+/// lent.
+fn asks(device: impl FnOnce() -> Option<&'static Device>) -> Option<AsksDriver> {
+    ASKING.fetch_add(1, Ordering::SeqCst);
+    let asks = AsksDriver;
+    let is_lent = LENT.load(Ordering::SeqCst) > 0
+        && device().is_none_or(|device| device.lent.load(Ordering::SeqCst) > 0);
+    (!is_lent).then_some(asks)
 }
 
 /// Asks the driver for memory by `ask`, for the pools of a context; `None`, without
 /// asking, while the driver has none but what is lent.
 pub(in crate::driver) fn asking<R>(context: &Context, ask: impl FnOnce() -> R) -> Option<R> {
-    let _asking = context.reserve().loans.asks()?;
+    let _asks = asks(|| context.reserve().known_device())?;
     Some(ask())
 }
 
 /// The same where the answer is the program's: waits for a while until nothing is lent.
-pub(crate) fn asking_last<R>(context: &Context, ask: impl FnOnce() -> R) -> R {
+pub(crate) fn asking_last<R>(
+    device: impl Fn() -> Option<&'static Device>,
+    ask: impl FnOnce() -> R,
+) -> R {
     let mut asking = None;
     wait_within(ANSWER, || {
-        asking = context.reserve().loans.asks();
+        asking = asks(&device);
         asking.is_some()
     });
     ask()

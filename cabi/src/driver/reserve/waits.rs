@@ -3,13 +3,15 @@
 //!
 //! Cost: two driver calls for each wait.
 
+use std::ptr;
 use std::sync::Arc;
 
 use vramalloc_core::driver::PAGE;
 use vramalloc_core::quota::Quota;
 use vramalloc_core::{Bytes, Code};
 
-use super::{LITTLE, ask_driver, give, take};
+use super::loans::Lent;
+use super::{LITTLE, ask_driver, filled, give, take};
 use crate::driver::context::Context;
 
 /// A page that counts towards a quota while this lives. It goes back to that
@@ -52,14 +54,13 @@ pub(crate) enum Beyond {
 /// [`Code::OUT_OF_MEMORY`] if there is nothing to wait with.
 pub(crate) fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code> {
     let reserve = context.reserve();
-    let quota = reserve.quota(context);
+    let device = reserve.device(context);
     // In one stay: the context cannot begin to end before all is given back.
     context.within_now(|| {
         if let Some(waited) = reserve.take_out_to_wait()?.wait() {
             return waited;
         }
-        // A page beyond the limit is better than no wait.
-        let charge = quota.map(|quota| Charge::of_page(quota));
+        let charge = device.map(|device| Charge::of_page(&device.quota));
         let is_beyond = charge.as_ref().is_some_and(Option::is_none);
         if is_beyond && beyond == Beyond::Refused {
             return Err(Code::OUT_OF_MEMORY);
@@ -73,31 +74,28 @@ pub(crate) fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code
     })
 }
 
-/// Waits for a context that has nothing to wait with, on a device that has nothing either,
-/// by what one of these other contexts keeps back.
+/// Waits for a context that has nothing to wait with, where neither its device nor the limit
+/// has a page, by what one of these other contexts keeps back.
 ///
 /// # Errors
 /// As [`wait_by_free`]; [`Code::OUT_OF_MEMORY`] too if none of that device keeps any.
 pub(crate) fn wait_by_that_of(others: &[Arc<Context>], context: &Context) -> Result<(), Code> {
-    let own = context.reserve().quota(context);
-    let is_there = |other: &&Arc<Context>| {
-        let its = other.reserve().quota(other);
-        own.zip(its).is_some_and(|(own, its)| Arc::ptr_eq(own, its))
-    };
-    let there: Vec<_> = others.iter().filter(is_there).collect();
+    let device = (context.reserve().device(context)).ok_or(Code::OUT_OF_MEMORY)?;
     let mut waited = Err(Code::OUT_OF_MEMORY);
-    for other in &there {
+    for other in others {
+        let is_there = (other.reserve().device(other)).is_some_and(|its| ptr::eq(its, device));
+        if !is_there {
+            continue;
+        }
         let lent = other.within_now(|| {
             let mut held = other.reserve().take_out_to_wait()?;
             let parts = held.memory.ok_or(Code::OUT_OF_MEMORY)?.parts();
             // From a host function nothing is freed.
             Code::check(ask_driver())?;
-            // No pool of the device is to get it.
-            let _lent: Vec<_> = there.iter().map(|of| of.reserve().loans.lend()).collect();
-            let _lent_here = context.reserve().loans.lend();
+            let _lent = Lent::begin(device);
             parts.into_iter().flatten().try_for_each(give).ok();
             waited = context.within_now(|| wait_with(LITTLE));
-            held.refill([None; 2]);
+            held.hold(filled([None; 2]));
             Ok(())
         });
         if lent.is_ok() && waited.is_ok() {

@@ -302,7 +302,7 @@ fn filled(parts: [Option<Address>; 2]) -> [Option<Address>; 2] {
     let second = there.next().or_else(take_part).filter(|&second| {
         let shares = page(first) == page(second);
         if !shares {
-            // It can only be lost.
+            // What the driver does not take back is lost.
             let _ = give(second);
         }
         shares

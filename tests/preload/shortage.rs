@@ -214,7 +214,8 @@ fn the_last_page_is_the_programs() {
     }
 }
 
-/// Nor is more taken to wait for another context, or once its memory cannot be unmapped.
+/// Nor is more taken to wait for another context, or once its memory cannot be unmapped;
+/// and what was freed is not refused.
 #[test]
 fn no_limit_is_passed_during_a_capture() {
     for (how, conf) in [
@@ -224,6 +225,8 @@ fn no_limit_is_passed_during_a_capture() {
         ("works", "strategy:mapped"),
         ("ends", ""),
         ("ends", "strategy:mapped"),
+        ("made", ""),
+        ("made", "free_sync:strict"),
     ] {
         for kind in Kind::each() {
             let run = Run::preloaded("capture_at_limit", kind).arg(how);

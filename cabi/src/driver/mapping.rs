@@ -178,7 +178,7 @@ impl Mapping for RealDriver {
         let mut unit: MemHandle = 0;
         Context::beside(|| {
             let ask = || create(device.handle, able.for_rdma, length, &mut unit);
-            reserve::asking(self.context(), ask).unwrap_or(Code::OUT_OF_MEMORY.get())
+            reserve::asking_in(self.context(), ask)
         })?;
         Ok(Unit(unit))
     }

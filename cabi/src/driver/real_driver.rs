@@ -288,19 +288,18 @@ impl Driver for RealDriver {
 /// Waits for all work of a context. If it may be ending, its end is decided
 /// first; if nothing is left to wait with, another context may have kept it.
 fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code> {
-    let settle = |beyond| match reserve::wait_by_free(context, beyond) {
-        Err(Code::NOT_READY) if context.await_decision() != Decision::Open => {
-            reserve::wait_by_free(context, beyond)
+    let settle = || match reserve::wait_by_free(context, Beyond::Refused) {
+        Err(Code::OUT_OF_MEMORY) if beyond == Beyond::Allowed => {
+            let others = contexts::others_than(context.handle());
+            match reserve::wait_by_that_of(&others, context) {
+                Err(Code::OUT_OF_MEMORY) => reserve::wait_by_free(context, beyond),
+                settled => settled,
+            }
         }
         settled => settled,
     };
-    let settled = settle(Beyond::Refused);
-    if settled != Err(Code::OUT_OF_MEMORY) || beyond == Beyond::Refused {
-        return settled;
-    }
-    let others = contexts::others_than(context.handle());
-    match reserve::wait_by_that_of(&others, context) {
-        Err(Code::OUT_OF_MEMORY) => settle(Beyond::Allowed),
+    match settle() {
+        Err(Code::NOT_READY) if context.await_decision() != Decision::Open => settle(),
         settled => settled,
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! A context that keeps none waits with a page that it takes and frees. Where there is none,
 //! the page of another context is freed and taken again for it, and in between nobody in the
-//! process asks the driver for memory of the device ([`loans`]).
+//! process asks the driver for memory of the device, for a while ([`loans`]).
 //!
 //! Owns that page, one for each context with chunks. It counts towards the limit, since the
 //! device has lost it, but not in the counters and statistics of an arena: the program never
@@ -35,8 +35,8 @@ use crate::driver::devices::{self, Device};
 use crate::real;
 use crate::types::{CUdevice, CUdeviceptr, CudaResult};
 
-pub(crate) use self::loans::asking_last;
-pub(super) use self::loans::{alloc, asking};
+pub(crate) use self::loans::asking;
+pub(super) use self::loans::{alloc, asking_in};
 pub(crate) use self::waits::{Beyond, wait_by_free, wait_by_that_of};
 
 /// Two of them fill a page, since blocks of up to so much share pages (docs/gpu,
@@ -281,7 +281,7 @@ pub(crate) fn keep_back(context: &Context) {
                 Ok(())
             });
         };
-        loans::asking(context, take);
+        asking_in(context, take);
         parts
     });
     match kept {

@@ -87,7 +87,7 @@ pub(crate) fn retry(handle: Option<CUdevice>, call: &mut dyn FnMut() -> CudaResu
     let known = handle.and_then(devices::find);
     let mut before = known.map(|device| device.quota.landings());
     let current = || handle.is_none().then(current_device).flatten();
-    let mut call = || reserve::asking_last(|| known.or_else(current), &mut *call);
+    let mut call = || reserve::asking(|| known.or_else(current), &mut *call);
     let mut result = call();
     if result == Code::OUT_OF_MEMORY.get() {
         let relief = known.or_else(current).and_then(Relief::begin);

@@ -41,7 +41,7 @@ pub(crate) fn allocate(
         Err(AllocError::Driver(_)) => arena.take_past(size, library, || {
             let pool = || device::pool_with(arena.id());
             let device = || devices::find(pool()?.device());
-            let (result, address) = reserve::asking_last(device, || own_call(last));
+            let (result, address) = reserve::asking(device, || own_call(last));
             Code::check(result).map(|()| Address::new(address))
         }),
         served => served,

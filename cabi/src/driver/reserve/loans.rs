@@ -1,7 +1,10 @@
 //! While a wait has freed a page that a context kept back, nobody in the process asks the
 //! driver for memory of the device: whoever did would get the page.
 //!
-//! Invariant: nobody asks while something is lent, except who has waited for a second.
+//! Both sides wait for each other, and not for long: bare CUDA waits for nobody here, and
+//! what is lent comes back only once another context's work is done.
+//!
+//! Invariant: nobody asks while something is lent, except who has waited for [`PATIENCE`].
 //! Cost: two atomic operations for each driver allocation.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,8 +19,8 @@ use crate::driver::devices::Device;
 use crate::real;
 use crate::types::CUdeviceptr;
 
-/// A driver that is asked for memory answers sooner than that.
-const ANSWER: Duration = Duration::from_secs(1);
+/// A driver that is asked for memory answers sooner than that, and most kernels end sooner.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 /// How much is lent, on all devices.
 static LENT: AtomicUsize = AtomicUsize::new(0);
@@ -36,7 +39,7 @@ impl Lent {
         device.lent.fetch_add(1, Ordering::SeqCst);
         LENT.fetch_add(1, Ordering::SeqCst);
         let lent = Lent(device);
-        wait_within(ANSWER, || ASKING.load(Ordering::SeqCst) == 0);
+        wait_within(PATIENCE, || ASKING.load(Ordering::SeqCst) == 0);
         lent
     }
 }
@@ -57,8 +60,7 @@ impl Drop for AsksDriver {
     }
 }
 
-/// Before the driver is asked for memory of a device; `None` while it has none but what is
-/// lent.
+/// Before the driver is asked for memory of a device; `None` while some of it is lent.
 fn asks(device: impl FnOnce() -> Option<&'static Device>) -> Option<AsksDriver> {
     ASKING.fetch_add(1, Ordering::SeqCst);
     let asks = AsksDriver;
@@ -67,24 +69,22 @@ fn asks(device: impl FnOnce() -> Option<&'static Device>) -> Option<AsksDriver> 
     (!is_lent).then_some(asks)
 }
 
-/// Asks the driver for memory by `ask`, for the pools of a context; `None`, without
-/// asking, while the driver has none but what is lent.
-pub(in crate::driver) fn asking<R>(context: &Context, ask: impl FnOnce() -> R) -> Option<R> {
-    let _asks = asks(|| context.reserve().known_device())?;
-    Some(ask())
-}
-
-/// The same where the answer is the program's: waits for a while until nothing is lent.
-pub(crate) fn asking_last<R>(
+/// Asks the driver for memory of a device by `ask`, once nothing of it is lent.
+pub(crate) fn asking<R>(
     device: impl Fn() -> Option<&'static Device>,
     ask: impl FnOnce() -> R,
 ) -> R {
     let mut asking = None;
-    wait_within(ANSWER, || {
+    wait_within(PATIENCE, || {
         asking = asks(&device);
         asking.is_some()
     });
     ask()
+}
+
+/// The same for a context.
+pub(in crate::driver) fn asking_in<R>(context: &Context, ask: impl FnOnce() -> R) -> R {
+    asking(|| context.reserve().known_device(), ask)
 }
 
 /// Allocates in a context, for its pools.
@@ -94,7 +94,7 @@ pub(crate) fn alloc(context: &Context, size: Bytes) -> Result<Address, Code> {
     context.call(|| {
         // SAFETY: writes the answer to a local.
         let ask = || unsafe { real::cuMemAlloc_v2(&raw mut address, size) };
-        asking(context, ask).unwrap_or(Code::OUT_OF_MEMORY.get())
+        asking_in(context, ask)
     })?;
     Ok(Address::new(address))
 }

@@ -1,5 +1,6 @@
 //! What an allocation waits for when memory is short, and what it does not.
 
+mod asking;
 mod captured;
 mod strict;
 

@@ -1,19 +1,16 @@
 //! A free that waits as CUDA's does, beside other threads that close batches.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Barrier};
 use std::thread;
 
+use vramalloc_core::Code;
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::arena::Arena;
 use vramalloc_core::config::{Config, FreeSync, StrategyKind};
-use vramalloc_core::driver::mapping::Mapping;
-use vramalloc_core::driver::{MemInfo, Whose};
-use vramalloc_core::page_map::{ArenaId, PageMap};
-use vramalloc_core::quota::Quota;
-use vramalloc_core::{Code, Driver};
-use vramalloc_model::{Call, Gpu, Settings, SimDriver, StreamId};
+use vramalloc_model::{Call, Settings};
 
+use super::asking::{Asked, Asking, arena_asking};
 use crate::rig::{MS, Rig, plain};
 
 fn strict() -> Config {
@@ -50,78 +47,6 @@ fn a_strict_free_waits_also_where_another_closes_batches() {
     rig.ends_clean();
 }
 
-/// A driver that asks a test.
-struct Asking<T> {
-    driver: SimDriver,
-    test: T,
-}
-
-trait Asked: Send + Sync {
-    /// Before memory is taken.
-    fn alloc(&self) -> Result<(), Code> {
-        Ok(())
-    }
-
-    fn may_fence(&self) -> bool {
-        true
-    }
-
-    /// Before a fence is made.
-    fn fence(&self) -> Result<(), Code> {
-        Ok(())
-    }
-
-    /// Before one is waited for.
-    fn wait(&self) {}
-}
-
-impl<T> Mapping for Asking<T> {}
-
-impl<T: Asked> Driver for Asking<T> {
-    type Fence = <SimDriver as Driver>::Fence;
-
-    fn alloc(&self, size: Bytes) -> Result<Address, Code> {
-        self.test.alloc()?;
-        self.driver.alloc(size)
-    }
-
-    fn free(&self, address: Address) -> Result<(), Code> {
-        self.driver.free(address)
-    }
-
-    fn mem_info(&self) -> Result<MemInfo, Code> {
-        self.driver.mem_info()
-    }
-
-    fn may_fence(&self) -> bool {
-        self.test.may_fence()
-    }
-
-    fn fence(&self) -> Result<Self::Fence, Code> {
-        self.test.fence()?;
-        self.driver.fence()
-    }
-
-    fn reached(&self, fence: &Self::Fence) -> Result<bool, Code> {
-        self.driver.reached(fence)
-    }
-
-    fn wait(&self, fence: &Self::Fence, whose: Whose) -> Result<bool, Code> {
-        self.test.wait();
-        self.driver.wait(fence, whose)
-    }
-}
-
-fn arena_asking<T: Asked>(test: T, config: &Config) -> (Gpu, StreamId, Arena<Asking<T>>) {
-    let gpu = Gpu::new(Settings::default());
-    let driver = gpu.driver(0).unwrap();
-    let stream = gpu.stream(driver.context(), false).unwrap();
-    let driver = Asking { driver, test };
-    let (map, quota) = (Arc::new(PageMap::new()), Arc::new(Quota::new(Bytes::MAX)));
-    let arena = Arena::new(ArenaId(0), driver, config, map, quota);
-    (gpu, stream, arena)
-}
-
 /// What another thread does.
 type Other<T> = fn(&Arena<Asking<T>>, Address);
 
@@ -132,7 +57,7 @@ fn is_early<T: Asked, const N: usize>(
     others: [(&str, Other<T>); N],
     then: impl FnOnce(&T),
 ) -> bool {
-    let (gpu, stream, arena) = arena_asking(test, &strict());
+    let (gpu, stream, arena) = arena_asking(test, &strict(), Settings::default());
     // The chunk stays in use: no free of it waits for the device.
     let [small, stays] = [(); 2].map(|()| arena.allocate(Bytes::kib(64)).unwrap());
     let work = [(small, Bytes::kib(64))];
@@ -345,7 +270,11 @@ fn a_strict_free_waits_for_no_later_one() {
 /// Nor does a trim.
 #[test]
 fn a_trim_waits_for_no_later_free() {
-    let (gpu, stream, arena) = arena_asking(Later::new(), &plain(StrategyKind::AutoGrowth));
+    let (gpu, stream, arena) = arena_asking(
+        Later::new(),
+        &plain(StrategyKind::AutoGrowth),
+        Settings::default(),
+    );
     let [small, _stays] = [(); 2].map(|()| arena.allocate(Bytes::kib(64)).unwrap());
     let large = arena.allocate(Bytes::mib(64)).unwrap();
     gpu.launch(stream, 1000 * MS, &[(small, Bytes::kib(64))])

@@ -274,8 +274,12 @@ fn unaccounted(
         && !outcome
             .stdout
             .contains("gpu_free_async(ordered, stream): 0");
-    // Kept back in each context, also where its pool has given all back.
-    let reserves = if fault.pools { arenas.len() as u64 } else { 0 };
+    // Kept back in each context, in two halves, also where its pool has given all back.
+    let reserves = if fault.pools {
+        2 * arenas.len() as u64
+    } else {
+        0
+    };
     if held > chunks + refused + kept + reserves + u64::from(in_order) {
         return Some(format!(
             "the driver holds {held} allocations, {chunks} are chunks, {refused} it kept"

@@ -6,9 +6,9 @@
 use std::ptr;
 use std::sync::Arc;
 
+use vramalloc_core::Code;
 use vramalloc_core::driver::PAGE;
 use vramalloc_core::quota::Quota;
-use vramalloc_core::{Bytes, Code};
 
 use super::loans::Lent;
 use super::{LITTLE, ask_driver, filled, give, take};
@@ -32,9 +32,10 @@ impl Drop for Charge<'_> {
     }
 }
 
-/// Waits by allocating memory and freeing it again.
-fn wait_with(size: Bytes) -> Result<(), Code> {
-    give(take(size)?)
+/// Waits by allocating memory and freeing it again: so little that it takes a page only
+/// where no page of small blocks has room.
+fn wait_with_little() -> Result<(), Code> {
+    give(take(LITTLE)?)
 }
 
 /// Whether a wait may exceed the limit for a moment, if nothing is kept back and the limit
@@ -65,12 +66,9 @@ pub(crate) fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code
         if is_beyond && beyond == Beyond::Refused {
             return Err(Code::OUT_OF_MEMORY);
         }
-        let waited = wait_with(PAGE);
+        let waited = wait_with_little();
         drop(charge);
-        match waited {
-            Err(Code::OUT_OF_MEMORY) => wait_with(LITTLE),
-            waited => waited,
-        }
+        waited
     })
 }
 
@@ -94,7 +92,7 @@ pub(crate) fn wait_by_that_of(others: &[Arc<Context>], context: &Context) -> Res
             Code::check(ask_driver())?;
             let _lent = Lent::begin(device);
             parts.into_iter().flatten().try_for_each(give).ok();
-            waited = context.within_now(|| wait_with(LITTLE));
+            waited = context.within_now(wait_with_little);
             held.hold(filled([None; 2]));
             Ok(())
         });
@@ -108,6 +106,8 @@ pub(crate) fn wait_by_that_of(others: &[Arc<Context>], context: &Context) -> Res
 
 #[cfg(test)]
 mod tests {
+    use vramalloc_core::Bytes;
+
     use super::*;
 
     #[test]

@@ -224,9 +224,14 @@ impl<D: Driver> Arena<D> {
 
     /// Serves a request by a chunk of this size, or by a window.
     fn grow_once(&self, want: Want, chunk: Bytes) -> Result<Address, AllocError> {
-        if self.serves_by_windows() {
+        if self.mapping().is_some() {
             let by_slabs = self.state.lock().take_by_slabs(want);
-            return by_slabs.map_or_else(|| self.make_window(want, self.any_supply()), Ok);
+            if let Some(address) = by_slabs {
+                return Ok(address);
+            }
+        }
+        if self.serves_by_windows() {
+            return self.make_window(want, self.any_supply());
         }
         let obtained = self.obtain_chunk(chunk)?;
         self.enter_chunk(obtained, want, false)

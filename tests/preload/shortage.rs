@@ -237,3 +237,30 @@ fn no_limit_is_passed_during_a_capture() {
         }
     }
 }
+
+/// What another context keeps back is taken from no memory that the program has just freed,
+/// and a wait that has borrowed it holds up nobody who uses that context.
+#[test]
+fn two_contexts_of_a_full_device_do_not_stand_in_each_others_way() {
+    for (how, memory) in [
+        ("to_and_fro", "64M"),
+        ("large", "128M"),
+        ("ends", "64M"),
+        ("free", "64M"),
+        ("pool", "64M"),
+    ] {
+        for kind in Kind::each() {
+            let found = |run: Run| {
+                let run = run.arg(how).env("SIM_CUDA_MEMORY", memory);
+                let outcome = run.env("SIM_CUDA_POOL_GRAIN", "2M").go();
+                outcome.quiet(0).no_violations();
+                let expected = "refused: 0, held up: 0\n";
+                assert_eq!(outcome.stdout, expected, "{}", outcome.what);
+            };
+            found(Run::bare("beside_full", kind));
+            for conf in ["", "strategy:mapped", "free_sync:strict"] {
+                found(Run::preloaded("beside_full", kind).conf(conf));
+            }
+        }
+    }
+}

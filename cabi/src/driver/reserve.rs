@@ -4,8 +4,8 @@
 //! The driver's own free is the only call that waits for a device and that a
 //! capture allows, and it needs memory to free. When memory is short there is
 //! none to be had for that. So a page is taken with the first chunk, after it unless chunks
-//! take shares of the device: two halves, which the driver puts into one page of the
-//! context's. A wait frees the one and takes it again; the other one keeps the page
+//! take shares of the device, and only where much more is left: two halves, which the driver
+//! puts into one page of the context's. A wait frees the one and takes it again; the other one keeps the page
 //! meanwhile, so that nobody else can get it. (That the free of a small block waits, in a
 //! capture too, was seen on a GPU: docs/gpu, `free_waits` and `capture_free_waits`.)
 //!
@@ -50,6 +50,12 @@ const LITTLE: Bytes = Bytes::new(512);
 /// device, which has a page for a wait.
 const LEAST_LIMIT: Bytes = Bytes::mib(32);
 
+/// So much of the device, and of the limit, is left to the program, if it is not more than
+/// [`MOST_SLACK`].
+const SLACK_PART: u64 = 16;
+
+const MOST_SLACK: Bytes = Bytes::mib(64);
+
 /// Two halves of a page, or what is left of them. They count as a page.
 #[derive(Copy, Clone, PartialEq, Eq)]
 struct Kept {
@@ -70,8 +76,10 @@ impl Kept {
 enum State {
     Nothing,
     Memory(Kept),
-    /// A thread has taken it out.
+    /// A thread has taken it out, to wait for this context.
     TakenOut,
+    /// The same for the work of another one.
+    Lent,
     /// It went with its context.
     Gone,
 }
@@ -109,27 +117,26 @@ impl Reserve {
         self.device.get().copied()
     }
 
-    /// Takes out what there is until the result is dropped; waits while another
-    /// thread has it.
-    fn take_out(&self) -> Held<'_> {
-        let mut patience = Patience::new();
-        loop {
-            match self.try_take_out() {
-                Some(held) => return held,
-                None => patience.pause(),
-            }
-        }
-    }
-
-    /// The same, to wait for the device with it.
-    fn take_out_to_wait(&self) -> Result<Held<'_>, Code> {
+    /// Takes out what there is until the result is dropped, to wait for the context with it.
+    /// Waits while another thread does that, and not for long while it is lent (`None`): what
+    /// is waited for then is another context's work.
+    fn take_out_to_wait(&self) -> Result<Option<Held<'_>>, Code> {
         if let Some(held) = self.try_take_out() {
-            return Ok(held);
+            return Ok(Some(held));
         }
         // The thread that has it waits for the device. In a host function the device
         // waits for this one, so neither would go on.
         Code::check(ask_driver())?;
-        Ok(self.take_out())
+        let mut patience = Patience::new();
+        loop {
+            if let Some(held) = self.try_take_out() {
+                return Ok(Some(held));
+            }
+            if *self.state.lock() == State::Lent && loans::are_overdue() {
+                return Ok(None);
+            }
+            patience.pause();
+        }
     }
 
     /// The same; `None` while another thread has it.
@@ -138,7 +145,7 @@ impl Reserve {
         let memory = match *state {
             State::Nothing | State::Gone => None,
             State::Memory(kept) => Some(kept),
-            State::TakenOut => return None,
+            State::TakenOut | State::Lent => return None,
         };
         if *state != State::Gone {
             *state = State::TakenOut;
@@ -172,6 +179,14 @@ struct Held<'a> {
 }
 
 impl Held<'_> {
+    /// It is for the work of another context.
+    fn lend(&self) {
+        let mut state = self.reserve.state.lock();
+        if *state == State::TakenOut {
+            *state = State::Lent;
+        }
+    }
+
     /// Waits for the current context by freeing a part and taking it again; none where
     /// there is nothing. What is missing afterwards is taken anew, if it can be had.
     fn wait(&mut self) -> Option<Result<(), Code>> {
@@ -258,21 +273,41 @@ pub(super) fn ask_driver() -> CudaResult {
     unsafe { real::cuMemGetInfo_v2(&raw mut free, &raw mut total) }
 }
 
+/// Whether a device and its limit have more left than the program may be about to ask for:
+/// of a full device a page would be missing for what it has just freed.
+fn is_ample(context: &Context, device: &Device) -> bool {
+    let quota = &device.quota;
+    let has_slack = |total: Bytes, free: Bytes| {
+        let slack = Bytes::new(total.get() / SLACK_PART).min(MOST_SLACK);
+        free >= PAGE.saturating_add(slack)
+    };
+    let limit = quota.limit();
+    let fits = |limit: Bytes| {
+        limit >= LEAST_LIMIT && has_slack(limit, limit.saturating_sub(quota.reserved()))
+    };
+    let (mut free, mut total) = (0_usize, 0_usize);
+    // SAFETY: writes both answers to locals.
+    let ask = || unsafe { real::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
+    limit.is_none_or(fits)
+        && context.call_now(ask).is_ok()
+        && has_slack(Bytes::new(total as u64), Bytes::new(free as u64))
+}
+
 /// Keeps a page back in a context, if it can be had.
 pub(crate) fn keep_back(context: &Context) {
     let reserve = context.reserve();
     if *reserve.state.lock() != State::Nothing {
         return;
     }
-    let has_room = |device: &&Device| {
-        let limit = device.quota.limit();
-        limit.is_none_or(|limit| limit >= LEAST_LIMIT) && device.quota.take(PAGE)
-    };
+    let has_room = |device: &&Device| is_ample(context, device) && device.quota.take(PAGE);
     if reserve.device(context).filter(has_room).is_none() {
         // A wait has to do without a reserve.
         return;
     }
-    let mut held = reserve.take_out();
+    let Some(mut held) = reserve.try_take_out() else {
+        // Another thread is faster.
+        return reserve.uncount();
+    };
     let kept = held.memory.is_none().then(|| {
         let mut parts = [None; 2];
         let take = || {

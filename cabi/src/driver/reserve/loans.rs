@@ -4,13 +4,14 @@
 //! Both sides wait for each other, and not for long: bare CUDA waits for nobody here, and
 //! what is lent comes back only once another context's work is done.
 //!
-//! Invariant: nobody asks while something is lent, except who has waited for [`PATIENCE`].
+//! Invariant: nobody asks while something is lent, unless the newest loan is [`PATIENCE`] old.
 //! Cost: two atomic operations for each driver allocation.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use vramalloc_core::patience::wait_within;
+use spin::mutex::SpinMutex;
+use vramalloc_core::patience::{Brief, wait_within};
 use vramalloc_core::{Address, Bytes, Code};
 
 use super::bytes;
@@ -20,10 +21,13 @@ use crate::real;
 use crate::types::CUdeviceptr;
 
 /// A driver that is asked for memory answers sooner than that, and most kernels end sooner.
-const PATIENCE: Duration = Duration::from_millis(50);
+pub(super) const PATIENCE: Duration = Duration::from_millis(50);
 
 /// How much is lent, on all devices.
 static LENT: AtomicUsize = AtomicUsize::new(0);
+
+/// When the newest loan began.
+static BEGAN: SpinMutex<Option<Instant>, Brief> = SpinMutex::new(None);
 
 /// Threads that ask the driver for memory.
 static ASKING: AtomicUsize = AtomicUsize::new(0);
@@ -34,6 +38,7 @@ pub(super) struct Lent(&'static Device);
 impl Lent {
     /// Before it is freed: once all who ask the driver have their answer.
     pub(super) fn begin(device: &'static Device) -> Lent {
+        *BEGAN.lock() = Some(Instant::now());
         // SeqCst here and in `asks`: of one who lends and one who asks, at least
         // one sees the other.
         device.lent.fetch_add(1, Ordering::SeqCst);
@@ -60,12 +65,18 @@ impl Drop for AsksDriver {
     }
 }
 
+/// Whether the newest loan is so old that nobody waits for its end.
+pub(super) fn are_overdue() -> bool {
+    (*BEGAN.lock()).is_none_or(|began| began.elapsed() >= PATIENCE)
+}
+
 /// Before the driver is asked for memory of a device; `None` while some of it is lent.
 fn asks(device: impl FnOnce() -> Option<&'static Device>) -> Option<AsksDriver> {
     ASKING.fetch_add(1, Ordering::SeqCst);
     let asks = AsksDriver;
     let is_lent = LENT.load(Ordering::SeqCst) > 0
-        && device().is_none_or(|device| device.lent.load(Ordering::SeqCst) > 0);
+        && device().is_none_or(|device| device.lent.load(Ordering::SeqCst) > 0)
+        && !are_overdue();
     (!is_lent).then_some(asks)
 }
 

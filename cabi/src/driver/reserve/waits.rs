@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use vramalloc_core::Code;
 use vramalloc_core::driver::PAGE;
+use vramalloc_core::patience::wait_within;
 use vramalloc_core::quota::Quota;
 
-use super::loans::Lent;
-use super::{LITTLE, ask_driver, filled, give, take};
+use super::loans::{Lent, PATIENCE};
+use super::{Held, Kept, LITTLE, ask_driver, filled, give, take};
 use crate::driver::context::Context;
 
 /// A page that counts towards a quota while this lives. It goes back to that
@@ -58,9 +59,11 @@ pub(crate) fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code
     let device = reserve.device(context);
     // In one stay: the context cannot begin to end before all is given back.
     context.within_now(|| {
-        if let Some(waited) = reserve.take_out_to_wait()?.wait() {
+        let mut held = reserve.take_out_to_wait()?;
+        if let Some(waited) = held.as_mut().and_then(Held::wait) {
             return waited;
         }
+        drop(held);
         let charge = device.map(|device| Charge::of_page(&device.quota));
         let is_beyond = charge.as_ref().is_some_and(Option::is_none);
         if is_beyond && beyond == Beyond::Refused {
@@ -85,19 +88,38 @@ pub(crate) fn wait_by_that_of(others: &[Arc<Context>], context: &Context) -> Res
         if !is_there {
             continue;
         }
-        let lent = other.within_now(|| {
-            let mut held = other.reserve().take_out_to_wait()?;
-            let parts = held.memory.ok_or(Code::OUT_OF_MEMORY)?.parts();
+        let mut held = None;
+        wait_within(PATIENCE, || {
+            held = other.reserve().try_take_out();
+            held.is_some()
+        });
+        let Some(mut held) = held else { continue };
+        let Some(mut parts) = held.memory.map(Kept::parts) else {
+            continue;
+        };
+        held.lend();
+        let _lent = Lent::begin(device);
+        let given = other.within_now(|| {
             // From a host function nothing is freed.
             Code::check(ask_driver())?;
-            let _lent = Lent::begin(device);
-            parts.into_iter().flatten().try_for_each(give).ok();
-            waited = context.within_now(wait_with_little);
-            held.hold(filled([None; 2]));
+            for part in &mut parts {
+                give(part.ok_or(Code::OUT_OF_MEMORY)?)?;
+                *part = None;
+            }
             Ok(())
         });
+        // Not within the other context: that may end meanwhile, which this one's work may
+        // depend on.
+        if given.is_ok() || parts == [None; 2] {
+            waited = context.within_now(wait_with_little);
+        }
+        let _ends = other.within_now(|| {
+            parts = filled(parts);
+            Ok(())
+        });
+        held.hold(parts);
         // Where the context may be ending, another's page does no better.
-        if lent.is_ok() && waited != Err(Code::OUT_OF_MEMORY) {
+        if waited != Err(Code::OUT_OF_MEMORY) {
             break;
         }
     }

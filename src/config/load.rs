@@ -114,8 +114,8 @@ fn effective(row: &OptionRow, given: Option<&Given>, settings: &Settings) -> Opt
         Role::Own(show) => Some(Effective {
             key: row.key,
             value: show(settings),
+            no_effect: given.and_then(|_| (row.idle)(settings)),
             origin: origin.unwrap_or_else(|| DEFAULT.to_owned()),
-            no_effect: None,
         }),
         Role::NoEffect(why) => Some(Effective {
             key: row.key,
@@ -137,7 +137,7 @@ fn unreadable(given: &Given, echo: &[Effective]) -> String {
         Some(effective) if effective.origin == DEFAULT => {
             format!("using the default ({})", effective.value)
         }
-        Some(effective) if effective.no_effect.is_none() => format!(
+        Some(effective) if matches!(target.role, Role::Own(_)) => format!(
             "using {} from {}",
             printable(&effective.value),
             effective.origin

@@ -12,7 +12,7 @@ mod own;
 mod paddle;
 mod pytorch;
 
-use super::Settings;
+use super::{Settings, StrategyKind};
 
 /// The role of a row.
 #[derive(Copy, Clone, Debug)]
@@ -79,6 +79,8 @@ pub struct OptionRow {
     /// Whether the row is read after the others, because what it accepts or
     /// does depends on what they set.
     pub(super) late: bool,
+    /// Why it has no effect beside these settings; none where it has one.
+    pub(super) idle: fn(&Settings) -> Option<&'static str>,
     /// Reads a text into the settings.
     pub(super) read: fn(&mut Settings, &str) -> Reading,
 }
@@ -177,6 +179,7 @@ const BLANK: OptionRow = OptionRow {
     meant: |_| None,
     by_default: "",
     late: false,
+    idle: |_| None,
     read: |_, _| Reading::Unreadable,
 };
 
@@ -199,6 +202,31 @@ fn kept(readable: bool) -> Reading {
         Reading::Unreadable
     }
 }
+
+/// Why an option of chunks that are taken in advance is idle.
+const IN_ADVANCE: fn(&Settings) -> Option<&'static str> = |s| {
+    let takes = s.config.strategy == StrategyKind::NaiveBestFit;
+    (!takes).then_some("only strategy naive_best_fit takes chunks in advance")
+};
+
+/// Why an option of chunks that are taken when they are needed is idle.
+const AS_NEEDED: fn(&Settings) -> Option<&'static str> = |s| {
+    let grows = matches!(
+        s.config.strategy,
+        StrategyKind::AutoGrowth | StrategyKind::Mapped
+    );
+    (!grows).then_some("only the strategies auto_growth and mapped take chunks as needed")
+};
+
+/// Why an option of the pool is idle.
+const POOLED: fn(&Settings) -> Option<&'static str> = |s| {
+    let passes = s.config.strategy == StrategyKind::Passthrough;
+    passes.then_some("under strategy passthrough every request goes to the driver")
+};
+
+/// Why an option of the recording is idle.
+const RECORDED: fn(&Settings) -> Option<&'static str> =
+    |s| (s.record.file.is_none()).then_some("nothing is recorded (option record)");
 
 /// The kind of a boolean.
 pub(super) const BOOLEAN: &str = "boolean";

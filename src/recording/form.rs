@@ -30,6 +30,8 @@ pub(super) mod head {
     /// Bytes of the text, and their checksum.
     pub(in crate::recording) const LENGTH: usize = 28;
     pub(in crate::recording) const SUM: usize = 32;
+    /// Blocks that follow, published at the end; none before.
+    pub(in crate::recording) const BLOCKS: usize = 36;
     pub(in crate::recording) const TEXT: usize = 64;
 }
 

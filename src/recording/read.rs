@@ -96,7 +96,7 @@ pub struct Totals {
     pub missing: u64,
     /// Frees of blocks whose allocation is not there.
     pub unknown: u64,
-    /// The file is cut off within a block.
+    /// The file is cut off.
     pub is_cut: bool,
 }
 
@@ -115,6 +115,8 @@ pub struct RecordReader<R> {
     /// Where the next event is in them, and where they end.
     at: usize,
     end: usize,
+    /// They are cut off with the file.
+    is_cut_here: bool,
     decoder: Decoder,
     totals: Totals,
 }
@@ -146,7 +148,8 @@ impl<R: Read + Seek> RecordReader<R> {
             return Err(Unreadable::Head);
         };
         let text = String::from_utf8_lossy(text).into_owned();
-        let blocks = index(&mut file)?;
+        let (blocks, there) = index(&mut file)?;
+        let is_cut = there < u64::from(word(&bytes, head::BLOCKS)) || bytes.len() < BYTES;
         let first = blocks.first().map_or(1, |&(sequence, _)| sequence);
         Ok(RecordReader {
             file,
@@ -160,8 +163,12 @@ impl<R: Read + Seek> RecordReader<R> {
             bytes,
             at: 0,
             end: 0,
+            is_cut_here: false,
             decoder: Decoder::new(),
-            totals: Totals::default(),
+            totals: Totals {
+                is_cut,
+                ..Totals::default()
+            },
         })
     }
 
@@ -215,7 +222,7 @@ impl<R: Read + Seek> RecordReader<R> {
                 Decoded::Unknown => self.totals.unknown += 1,
                 Decoded::Broken => {
                     // An event that is cut off with the file is none.
-                    self.totals.damaged += u64::from(!self.totals.is_cut);
+                    self.totals.damaged += u64::from(!self.is_cut_here);
                     self.at = self.end;
                 }
                 Decoded::End => {
@@ -253,6 +260,7 @@ impl<R: Read + Seek> RecordReader<R> {
                 continue;
             }
             self.totals.is_cut |= is_cut;
+            self.is_cut_here = is_cut;
             self.totals.blocks += 1;
             self.end = end.min(self.bytes.len());
             self.at = block::EVENTS.min(self.end);
@@ -263,8 +271,9 @@ impl<R: Read + Seek> RecordReader<R> {
     }
 }
 
-/// The number and the place of each block that was used, the oldest first.
-fn index<R: Read + Seek>(file: &mut R) -> Result<Vec<(u64, u64)>, Unreadable> {
+/// The number and the place of each block that was used, the oldest first; and how many
+/// blocks there are.
+fn index<R: Read + Seek>(file: &mut R) -> Result<(Vec<(u64, u64)>, u64), Unreadable> {
     let mut blocks = Vec::new();
     let mut at = BLOCK;
     loop {
@@ -283,5 +292,5 @@ fn index<R: Read + Seek>(file: &mut R) -> Result<Vec<(u64, u64)>, Unreadable> {
         at += BLOCK;
     }
     blocks.sort_unstable();
-    Ok(blocks)
+    Ok((blocks, at / BLOCK - 1))
 }

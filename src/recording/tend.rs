@@ -7,7 +7,7 @@
 
 use std::sync::TryLockError;
 
-use super::form::{BLOCK, BYTES};
+use super::form::{BLOCK, BYTES, head};
 use super::mark::Mark;
 use super::{RecordBound, Recording, locked, writer};
 use crate::sync::MutexGuard;
@@ -228,6 +228,8 @@ impl Recording {
         let mut bytes = vec![0; BYTES];
         self.medium.get(newest, &mut bytes);
         writer::seal(&*self.medium, newest, &bytes);
+        let blocks = u32::try_from(length / BLOCK - 1).unwrap_or(u32::MAX);
+        self.medium.publish(head::BLOCKS as u64, blocks);
         self.medium.end(length);
     }
 

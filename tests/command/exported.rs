@@ -185,6 +185,18 @@ fn a_recording_gives_the_snapshot_of_vramalloc_recording() {
     let answer = fixture.ask(&["recording", "r.rec", "--snapshot", "r.rec"]);
     assert_eq!(answer.code, Some(2));
     assert!(answer.errors.contains("r.rec: would be overwritten"));
+    // Nor over another that a program wrote.
+    let words = ["recording", "r.rec", "--snapshot-json", "s.json"];
+    let answer = fixture.ask(&words);
+    assert_eq!(answer.code, Some(2));
+    assert!(
+        answer
+            .errors
+            .contains("s.json: is a file of statistics; give the snapshot")
+    );
+    let words = ["recording", "r.rec", "--snapshot-json", "r.json"];
+    assert_eq!(fixture.ask(&words).code, Some(0));
+    assert!(read("r.json").starts_with(b"{"));
     assert_eq!(read("r.rec"), recorded().bytes());
 }
 

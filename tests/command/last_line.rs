@@ -89,7 +89,7 @@ fn where_no_file_was_written_it_is_said_why() {
         (
             "note seen",
             "sh used CUDA and wrote no statistics (it ended without exit handlers, as by \
-             _exit, before any were written meanwhile)",
+             _exit or exec, before any were written meanwhile)",
         ),
     ] {
         let (_, _, errors) = output(place.run(&[], &format!("{NOTE} {script}")));

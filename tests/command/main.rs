@@ -171,6 +171,10 @@ fn a_bad_option_stops_before_anything_starts() {
         ),
         (["--stats", "a%x"], ["stats", "a%x", "%e"]),
         (
+            ["--option", "record=/no/such/dir/f.rec"],
+            ["record", "/no/such/dir", "not a directory"],
+        ),
+        (
             ["--stats", "/no/such/dir/f.json"],
             ["--stats", "/no/such/dir", "not a directory"],
         ),

@@ -322,7 +322,15 @@ fn what_cannot_be_shown_is_said() {
         "{}",
         same.errors
     );
-    assert_eq!(fs::read(fixture.folder.join("r.rec")).unwrap(), recording);
+    // The shell has put another recording where the page's name is missing.
+    fs::copy(fixture.folder.join("r.rec"), fixture.folder.join("o.rec")).unwrap();
+    let other = ask(&["o.rec", "r.rec"]);
+    assert_eq!(other.code, Some(2));
+    let said = "o.rec: is a recording; give the page another name";
+    assert!(other.errors.contains(said), "{}", other.errors);
+    for name in ["r.rec", "o.rec"] {
+        assert_eq!(fs::read(fixture.folder.join(name)).unwrap(), recording);
+    }
     let none = ask(&["p.html", "cut.rec", "x.json", "none.rec"]);
     assert_eq!(
         (none.code, none.errors.lines().count()),

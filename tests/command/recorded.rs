@@ -200,4 +200,11 @@ fn a_replay_says_what_it_is_not_made_of() {
             assert!(all.contains(said), "{what}: {all}");
         }
     }
+    // Whole blocks are missing.
+    let mut between = file(&steps);
+    between.truncate(64 << 10);
+    fs::write(fixture.folder.join("r.rec"), between).unwrap();
+    let told = fixture.ask(&["recording", "r.rec"]).out;
+    assert!(told.contains("the file is cut off"), "{told}");
+    assert!(!told.contains("nothing happened in it"), "{told}");
 }

@@ -257,6 +257,49 @@ fn a_fraction_of_one_is_no_limit() {
 }
 
 #[test]
+fn an_option_that_others_leave_idle_says_why() {
+    for (idle, with, key) in [
+        (
+            "initial_gpu_memory_in_mb:100",
+            "strategy:naive_best_fit",
+            "",
+        ),
+        ("max_split_size_mb:64", "", "strategy:passthrough"),
+        ("large_segment_size_mb:32", "", "strategy:naive_best_fit"),
+        ("max_non_split_rounding_mb:64", "max_split_size_mb:64", ""),
+        ("dedicated_min:1M", "", "strategy:passthrough"),
+        (
+            "roundup_bypass_threshold_mb:8",
+            "roundup_power2_divisions:4",
+            "",
+        ),
+        ("record_full:ring", "record:x.rec", ""),
+        ("stack_distance:1M", "stacks:sampled", ""),
+        ("stats_interval_s:5", "", "stats:off"),
+        ("limit:1", "limit:0.5", ""),
+        (
+            "fuse_parameter_groups_size:5",
+            "fuse_parameter_memory_size:1",
+            "",
+        ),
+        (
+            "pinned_num_register_threads:4",
+            "pinned_use_cuda_host_register:True",
+            "",
+        ),
+    ] {
+        let says = |others: &str| {
+            let conf = [idle, others].join(",");
+            let loaded = good(&[("VRAMALLOC_CONF", conf.trim_end_matches(','))]);
+            let (name, _) = idle.split_once(':').unwrap();
+            effective(&loaded, name).no_effect
+        };
+        assert_eq!(says(with), None, "{idle} with {with}");
+        assert!(says(key).is_some(), "{idle} with {key}");
+    }
+}
+
+#[test]
 fn what_has_no_effect_is_read_and_says_why() {
     let conf = "backend:cudaMallocAsync,\
                 expandable_segments_reserve:16G,\

@@ -133,6 +133,7 @@ impl RecordedFile {
             0,
             word(self.text.len()),
             crc(self.text.as_bytes()),
+            1,
         ];
         file.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         file.resize(64, 0);

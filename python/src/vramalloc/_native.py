@@ -74,7 +74,7 @@ _HINTS = {
     2: "out of memory: of the device, of the option limit, or of the host",
     801: "no memory is mapped: start the process with the option strategy=mapped",
     900: "not while a stream captures a graph",
-    -4: "the library knows no such name; is it of another version than this package?",
+    -4: "the library knows no such name; option.KEY is that of an option, or it is of another version than this package",
     -5: "it cannot be set, or not any more once memory was asked for",
     -6: "the text is no valid value; 'vramalloc options' lists what is accepted",
     -7: "there is no CUDA driver in this process",

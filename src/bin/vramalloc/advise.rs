@@ -142,7 +142,7 @@ fn advice(tape: &Tape, arguments: &Arguments) -> Result<(String, u8), String> {
         share(found.recorded.reserved.saturating_sub(live), live),
     );
     if let Some(smallest) = as_it_is {
-        recorded += &format!("; it runs on {}", device(tape, smallest));
+        recorded += &format!("; it {} {}", runs_on(tape), device(tape, smallest));
     }
     lines.wrapped(recorded + ".", 2);
     lines.text.push('\n');
@@ -237,7 +237,7 @@ fn told_of(tape: &Tape, found: &Search, tried: &Tried, smallest: Option<Bytes>) 
         duration(found.recorded.price),
     );
     if let Some(smallest) = smallest {
-        text += &format!("; runs on {}", device(tape, smallest));
+        text += &format!("; {} {}", runs_on(tape), device(tape, smallest));
     }
     text += ".";
     if let Some(without) = without(&tried.choice) {
@@ -265,6 +265,14 @@ fn smallest_of(tape: &Tape, choice: &[(String, String)]) -> Option<Bytes> {
         passes: PASSES,
     };
     smallest(tape, &setup, peak_live(tape))
+}
+
+/// What is said before the smallest device.
+fn runs_on(tape: &Tape) -> &'static str {
+    match tape.past.is_empty() {
+        true => "runs on",
+        false => "runs, but for what went past the pool, on",
+    }
 }
 
 /// A device with so much memory for the program, and one that is sold.

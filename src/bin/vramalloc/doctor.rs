@@ -72,7 +72,7 @@ pub(crate) struct Arguments {
     library: Option<PathBuf>,
 
     /// The program and its arguments
-    #[arg(last = true)]
+    #[arg(trailing_var_arg = true, value_hint = clap::ValueHint::CommandWithArguments)]
     program: Vec<OsString>,
 }
 

@@ -7,17 +7,15 @@
 mod folded;
 mod perfetto;
 
-use std::io::{IsTerminal, Read, Seek, Write, stdout};
-use std::path::{Path, PathBuf};
-
-use vramalloc_core::stats::write_whole;
+use std::io::{IsTerminal, Read, Seek, stdout};
+use std::path::PathBuf;
 
 use super::input::Input;
-use super::output::{NOT_WRITTEN, USAGE, is_stream, of_file, printed, say};
+use super::output::{USAGE, is_stream, of_file, say};
 use super::progress::Progress;
-use super::snapshot::same;
 use super::stacks::At;
 use super::symbols::Symbols;
+use super::target;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -31,8 +29,14 @@ pub(super) struct Arguments {
     #[arg(long, value_enum)]
     at: Option<At>,
     /// Where the result goes; - is standard output [default: -]
-    #[arg(long, short, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[arg(
+        long,
+        short,
+        value_name = "FILE",
+        default_value = "-",
+        hide_default_value = true
+    )]
+    output: PathBuf,
     /// For folded stacks: every place, with those of allocators and of what lies
     /// between them and the program
     #[arg(long)]
@@ -85,8 +89,7 @@ pub(super) fn export(arguments: &Arguments) -> u8 {
         }
     };
     symbols.notes().iter().for_each(say);
-    let output = arguments.output.as_deref();
-    written(&made, output.filter(|output| !is_stream(output)))
+    target::write(&arguments.output, &made)
 }
 
 fn made(arguments: &Arguments, symbols: &mut Symbols) -> Result<Vec<u8>, String> {
@@ -101,16 +104,8 @@ fn made(arguments: &Arguments, symbols: &mut Symbols) -> Result<Vec<u8>, String>
     if !is_folded && (at.is_some() || *all_frames) {
         return Err("--at and --all-frames are for --format folded".to_owned());
     }
-    let output = output.as_deref().filter(|output| !is_stream(output));
-    if let Some(output) = output
-        && same(output, file)
-    {
-        let file = file.display();
-        return Err(format!(
-            "{file}: would be overwritten; give --output another name"
-        ));
-    }
-    if *format == Format::MemoryViz && output.is_none() && stdout().is_terminal() {
+    target::check(output, [&**file], "--output")?;
+    if *format == Format::MemoryViz && is_stream(output) && stdout().is_terminal() {
         return Err("a snapshot is no text: give --output a name for it".to_owned());
     }
     let progress = Progress::reading([&**file].into_iter());
@@ -118,19 +113,4 @@ fn made(arguments: &Arguments, symbols: &mut Symbols) -> Result<Vec<u8>, String>
     let input = opened.map_err(|error| of_file(file, error))?;
     let which = (at.unwrap_or(At::Peak), *all_frames);
     in_form(input, *format, which, symbols).map_err(|error| of_file(file, error))
-}
-
-/// Writes a result to a file, or to standard output. Returns the exit status.
-fn written(bytes: &[u8], output: Option<&Path>) -> u8 {
-    let Some(output) = output else {
-        let mut out = stdout().lock();
-        return printed(out.write_all(bytes).and_then(|()| out.flush()));
-    };
-    match write_whole(output, |out| out.write_all(bytes)) {
-        Ok(()) => 0,
-        Err(error) => {
-            say(error);
-            NOT_WRITTEN
-        }
-    }
 }

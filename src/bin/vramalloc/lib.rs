@@ -11,7 +11,7 @@
 //! own without a circle; `ci/floors` reads this list.
 //!
 //! 1. `screen`, `output`, `lines`, `grid`, `gloss`, `progress`, `units`,
-//!    `library`, `link`, `script`, `given`, `child`, `notes`, `written`, `statistics`,
+//!    `library`, `link`, `script`, `given`, `child`, `notes`, `written`, `target`, `statistics`,
 //!    `owners`, `symbols`, `stacks`, `families`, `pauses`, `pages`, `probe`: the form of what
 //!    is printed; the library's file, the program that runs under it with the options that
 //!    were given, and what its processes said and wrote, with the names of functions and
@@ -66,6 +66,7 @@ mod stacks;
 mod statistics;
 mod status;
 mod symbols;
+mod target;
 mod top;
 mod units;
 mod written;

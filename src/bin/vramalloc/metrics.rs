@@ -5,16 +5,14 @@
 //! lines have the same name and labels; a file is whole whenever somebody reads it.
 
 use std::fmt::{Display, Write as _};
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use vramalloc_core::Bytes;
 use vramalloc_core::control::DeviceFigures;
 
 use super::look::{self, Look, Watched};
-use super::output::{NOT_WRITTEN, USAGE, is_stream, is_unseen, of_file, say, show};
-use super::status;
+use super::output::{USAGE, is_unseen, say};
+use super::{status, target};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -34,53 +32,15 @@ pub(super) struct Arguments {
 
 /// Writes the metrics. Returns the exit status.
 pub(super) fn metrics(arguments: &Arguments) -> u8 {
-    let look = match Look::now(&[]) {
+    let checked = target::check(&arguments.output, [], "--output");
+    let look = match checked.and_then(|()| Look::now(&[])) {
         Ok(look) => look,
         Err(error) => {
             say(error);
             return USAGE;
         }
     };
-    let text = text(&look);
-    if is_stream(&arguments.output) {
-        return show(&text);
-    }
-    match replace(&arguments.output, &text) {
-        Ok(()) => 0,
-        Err(error) => {
-            say(of_file(&arguments.output, error));
-            NOT_WRITTEN
-        }
-    }
-}
-
-/// Puts a file with this text in the place of what is there. What is no plain file,
-/// like a pipe, is written to.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    // A link stays one.
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    match fs::metadata(&path) {
-        Ok(found) if !found.is_file() => return fs::write(&path, text),
-        _ => {}
-    }
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    // No reader takes it for one of his: they look for the end of the name.
-    let mut beside = std::ffi::OsString::from(".");
-    beside.push(name);
-    beside.push(format!(".{}.{}.tmp", std::process::id(), status::now_ms()));
-    let beside = path.with_file_name(beside);
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&beside)?;
-    let written = file
-        .write_all(text.as_bytes())
-        .and_then(|()| fs::rename(&beside, &path));
-    if written.is_err() {
-        // What cannot be removed stays.
-        let _ = fs::remove_file(&beside);
-    }
-    written
+    target::write(&arguments.output, text(&look).as_bytes())
 }
 
 /// What is told of each process on each device: the name behind the prefix, what

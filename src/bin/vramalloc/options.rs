@@ -255,7 +255,11 @@ fn entry(row: &'static OptionRow, echo: &[Effective], out: &mut Lines) {
         format_args!("{}; {role}; accepted: {}", row.kind, row.accepted),
     );
     below(out, row.help);
-    if let Role::NoEffect(why) = row.role {
+    let no_effect = match row.role {
+        Role::NoEffect(why) => Some(why),
+        _ => in_force(row, echo).and_then(|effective| effective.no_effect),
+    };
+    if let Some(why) = no_effect {
         below(out, format_args!("It has no effect here: {why}."));
     }
 }
@@ -268,7 +272,7 @@ fn below(out: &mut Lines, text: impl Display) {
 fn as_json(row: &'static OptionRow, echo: &[Effective]) -> Value {
     let effective = in_force(row, echo);
     let (sets, no_effect) = match row.role {
-        Role::Own(_) => (None, None),
+        Role::Own(_) => (None, effective.and_then(|effective| effective.no_effect)),
         Role::Sets(key) => (Some(key), None),
         Role::NoEffect(why) => (None, Some(why)),
     };

@@ -18,6 +18,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use clap::ArgGroup;
 use serde_json::Value;
 use vramalloc_core::recording::RecordReader;
 
@@ -38,31 +39,31 @@ const WHEN: &str = "\
 A program that runs with the option record writes such a file:
 
   vramalloc run --option record=%e.%p.rec -- python train.py
-  vramalloc recording python3.42.rec
+  vramalloc recording python3.12.4711.rec
 
 A recording that is cut off, or whose program was killed, is read up to its last \
 whole event. docs/recording.md says what the lines mean.";
 
 #[derive(clap::Args)]
-#[command(after_help = WHEN)]
+#[command(after_help = WHEN, group = ArgGroup::new("snapshots").multiple(true))]
 pub(crate) struct Arguments {
     /// The recording
     file: PathBuf,
     /// Print each event as a line of JSON
-    #[arg(long, conflicts_with_all = ["csv", "snapshot"])]
+    #[arg(long, conflicts_with_all = ["csv", "snapshots"])]
     json_lines: bool,
     /// Print each event as a line of CSV
-    #[arg(long, conflicts_with = "snapshot")]
+    #[arg(long, conflicts_with = "snapshots")]
     csv: bool,
     /// Write what was held around the peak, and the events that led there and away, as a
     /// snapshot that PyTorch's memory_viz opens
-    #[arg(long, value_name = "PICKLE")]
+    #[arg(long, value_name = "PICKLE", group = "snapshots")]
     snapshot: Option<PathBuf>,
     /// Write the same as JSON
-    #[arg(long, value_name = "JSON", requires = "snapshot")]
+    #[arg(long, value_name = "JSON", group = "snapshots")]
     snapshot_json: Option<PathBuf>,
     /// How many events the snapshot has at the most
-    #[arg(long, default_value_t = EVENTS, requires = "snapshot")]
+    #[arg(long, default_value_t = EVENTS, requires = "snapshots")]
     events: u32,
 }
 
@@ -74,7 +75,7 @@ pub(crate) fn recording(arguments: &Arguments) -> u8 {
         snapshot_json: json,
         ..
     } = arguments;
-    if pickle.is_some() {
+    if pickle.is_some() || json.is_some() {
         return super::snapshot::write([pickle, json].map(Option::as_deref), file, || {
             let (_progress, read) = opened(file)?;
             let most = arguments.events.max(1) as usize;

@@ -293,6 +293,7 @@ pub(super) fn summary(tape: &Tape) -> String {
     )
 }
 
+/// The last is for what was looked for.
 const COLUMNS: &[Column] = &[
     Column::text("").least(24),
     Column::number("RESERVED"),
@@ -307,7 +308,9 @@ fn text_of(tape: &Tape, rows: &[Row]) -> String {
     let mut lines = Lines::default();
     lines.wrapped(summary(tape), 2);
     lines.text.push('\n');
-    let mut grid = Grid::new(COLUMNS);
+    let is_looked_for = rows.iter().any(|row| row.smallest.is_some());
+    let columns = COLUMNS.len() - usize::from(!is_looked_for);
+    let mut grid = Grid::new(COLUMNS.get(..columns).unwrap_or(COLUMNS));
     for row in rows {
         let reserved = |outcome: &Outcome| match outcome.failed_at {
             Some(at) => format!("fails at event {at}"),
@@ -325,7 +328,7 @@ fn text_of(tape: &Tape, rows: &[Row]) -> String {
             Some(_) => "-".to_owned(),
             None => share(outcome.reserved.saturating_sub(live), live),
         };
-        grid.row([
+        let cells = [
             row.name.clone(),
             both(reserved(&row.best), reserved(&row.worst)),
             both(over(&row.best), over(&row.worst)),
@@ -335,7 +338,8 @@ fn text_of(tape: &Tape, rows: &[Row]) -> String {
             ),
             both(duration(row.best.price), duration(row.worst.price)),
             smallest.unwrap_or_default(),
-        ]);
+        ];
+        grid.row(cells.into_iter().take(columns));
     }
     grid.write(0, &mut lines);
     lines.text.push('\n');

@@ -218,9 +218,9 @@ pub(crate) fn together(files: impl Iterator<Item = Read>) -> (String, Vec<String
     (format!("{:#}\n", json!({ "processes": processes })), errors)
 }
 
-/// What `vramalloc run --report` prints of the files that a run wrote, in ten
-/// lines at most; `ended`: how its program ended, and when, in ms. `None` if
-/// nothing can be told of any.
+/// What `vramalloc run --report` prints of the files that a run wrote, in eleven lines at
+/// most; `ended`: how its program ended, and when, in ms. What is next is told of the process
+/// that used most. `None` if nothing can be told of any.
 pub(crate) fn in_short(
     paths: &[PathBuf],
     ended: (&str, u64),
@@ -230,19 +230,19 @@ pub(crate) fn in_short(
     let progress = Progress::reading(paths.iter().map(|path| &**path));
     let files = paths.iter().filter_map(|path| {
         let file = File::read(&progress.read(path).ok()?).ok()?;
-        Some((path, Brief::new(&file)))
+        Some((path, file.recording_file(), Brief::new(&file)))
     });
-    let (paths, briefs): (Vec<&PathBuf>, Vec<Brief>) = files.unzip();
+    let files: Vec<_> = files.collect();
     drop(progress);
     let (how, when) = ended;
-    let (first, path) = (briefs.first()?, paths.first()?);
-    match briefs.as_slice() {
-        [brief] if brief.devices.len() <= 1 => {
-            out.heading(format_args!("vramalloc: {}, {how}", brief.title()));
-            match brief.devices.first() {
+    let (path, recording, most) = files.iter().max_by_key(|(.., brief)| brief.used())?;
+    match files.as_slice() {
+        [_] if most.devices.len() <= 1 => {
+            out.heading(format_args!("vramalloc: {}, {how}", most.title()));
+            match most.devices.first() {
                 Some(device) => {
                     out.exact(format_args!("  {}", device.title(out.width - 2)));
-                    device.facts(&brief.ends(when), &mut out);
+                    device.facts(&most.ends(when), &mut out);
                 }
                 None => out.exact("  no device memory was allocated"),
             }
@@ -250,20 +250,26 @@ pub(crate) fn in_short(
         }
         _ => {
             const ROWS: usize = 3;
-            out.heading(match briefs.len() {
+            let first = files.first().map(|(.., brief)| brief)?;
+            out.heading(match files.len() {
                 1 => format!("vramalloc: {}, {how}", first.title()),
+                2 => format!("vramalloc: {} and 1 more process, {how}", first.program),
                 n => format!(
                     "vramalloc: {} and {} more processes, {how}",
                     first.program,
                     n - 1
                 ),
             });
+            let briefs: Vec<&Brief> = files.iter().map(|(.., brief)| brief).collect();
             brief::rows(&briefs, ROWS, &mut out);
             let folder = path.parent().unwrap_or(Path::new(""));
-            let files = count(briefs.len() as u64, "file");
-            let place = format!("{files} in {}", folder.display());
+            let count = count(files.len() as u64, "file");
+            let place = format!("{count} in {}", folder.display());
             out.exact(format_args!("  {:<16}{place}", "statistics"));
         }
+    }
+    if let Some(recording) = recording {
+        out.exact(format_args!("  {:<16}{}", "recording", plain(recording)));
     }
     out.exact(format_args!("  {:<16}{}", "next", next(path)));
     Some(out.text)

@@ -25,6 +25,7 @@ use super::report;
 use super::screen;
 use super::script;
 use super::statistics;
+use super::target;
 use super::written::Files;
 
 /// The exit statuses if the program cannot be started, as of a shell.
@@ -147,6 +148,10 @@ fn prepare(arguments: &Arguments, program: &[OsString]) -> Result<(Command, Stat
         .iter()
         .find(|option| option.key == "stats_interval_s");
     let is_open = interval.is_some_and(|option| option.origin == "default");
+    let recorded = loaded.settings.record.file.as_deref().map(Path::new);
+    if let Some(why) = recorded.and_then(target::refused) {
+        return Err(format!("record: {why}"));
+    }
     // The program may change its directory; the file must be found.
     stats = stats.within(&env::current_dir().unwrap_or_default());
     if let StatsTarget::File(pattern) = &stats
@@ -154,6 +159,10 @@ fn prepare(arguments: &Arguments, program: &[OsString]) -> Result<(Command, Stat
     {
         if arguments.stats.is_some() {
             in_directory(pattern)?;
+        } else if let Some(why) = target::refused(Path::new(pattern)) {
+            say(format_args!(
+                "{why}, so there will be no statistics; --stats names another place"
+            ));
         }
         if is_open && is_replaced(pattern) {
             command.env("VRAMALLOC_STATS_INTERVAL_S", INTERVAL_S);
@@ -203,19 +212,15 @@ fn readable(text: &OsStr) -> bool {
 fn in_directory(pattern: &str) -> Result<(), String> {
     let known = |path: &Path| !path.to_string_lossy().contains('%');
     let file = Path::new(pattern);
-    let directory = file.parent().unwrap_or(Path::new("/"));
     if pattern.ends_with('/') || known(file) && file.is_dir() {
         return Err(format!(
             "--stats: {pattern} is a directory; name a file in it"
         ));
     }
-    if known(directory) && !directory.is_dir() {
-        return Err(format!(
-            "--stats: {} is not a directory",
-            directory.display()
-        ));
+    match target::refused(file) {
+        Some(why) => Err(format!("--stats: {why}")),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Runs the program and says where its statistics are, or what they say. Returns
@@ -367,7 +372,8 @@ fn last_line(
 }
 
 /// Why a process leaves no statistics.
-const NO_END: &str = "ended without exit handlers, as by _exit, before any were written meanwhile";
+const NO_END: &str =
+    "ended without exit handlers, as by _exit or exec, before any were written meanwhile";
 
 /// What to say if no file was found.
 fn without_files(program: &str, ended: &Ended, stats: &StatsTarget, said: Option<Said>) -> String {

@@ -16,16 +16,14 @@ mod replay;
 mod shape;
 pub(crate) mod steps;
 
-use std::fs;
-use std::io::{IsTerminal, Write, stdout};
+use std::io::{IsTerminal, stdout};
 use std::path::{Path, PathBuf};
 
-use vramalloc_core::stats::write_whole;
-
 use self::made::Made;
-use super::output::{NOT_WRITTEN, USAGE, is_stream, of_file, printed, say, show};
+use super::output::{USAGE, is_stream, of_file, say, show};
 use super::progress::Progress;
 use super::symbols::Symbols;
+use super::target;
 
 /// Writes the snapshot of a statistics file, as a pickle and as JSON if a name
 /// for it is given. Returns the exit status.
@@ -56,16 +54,18 @@ pub(super) fn write(
         say("a snapshot is no text: give it a name");
         return USAGE;
     }
-    for (target, other) in [(pickle, Some(file)), (json, Some(file)), (json, pickle)] {
-        if let (Some(target), Some(other)) = (target, other)
-            && same(target, other)
-        {
-            let other = other.display();
-            say(format_args!(
-                "{other}: would be overwritten; give the snapshot another name"
-            ));
-            return USAGE;
-        }
+    let both = [pickle, json].into_iter().flatten();
+    let mut checked = both.map(|target| target::check(target, [file], "the snapshot"));
+    let twice = || match (json, pickle) {
+        (Some(json), Some(pickle)) => target::check(json, [pickle], "the snapshot"),
+        _ => Ok(()),
+    };
+    if let Err(error) = checked
+        .try_for_each(|checked| checked)
+        .and_then(|()| twice())
+    {
+        say(error);
+        return USAGE;
     }
     match make() {
         Ok(made) => written(targets, &made),
@@ -80,18 +80,11 @@ fn written(targets: [Option<&Path>; 2], made: &Made) -> u8 {
     let mut names = Vec::new();
     for (target, contents) in targets.iter().zip([&*made.pickle, made.json.as_bytes()]) {
         let Some(target) = target else { continue };
-        if is_stream(target) {
-            let mut out = stdout().lock();
-            match printed(out.write_all(contents).and_then(|()| out.flush())) {
-                0 => continue,
-                status => return status,
-            }
+        match target::write(target, contents) {
+            0 if is_stream(target) => {}
+            0 => names.push(target.display().to_string()),
+            status => return status,
         }
-        if let Err(error) = write_whole(target, |out| out.write_all(contents)) {
-            say(error);
-            return NOT_WRITTEN;
-        }
-        names.push(target.display().to_string());
     }
     if names.is_empty() {
         return 0;
@@ -102,12 +95,4 @@ fn written(targets: [Option<&Path>; 2], made: &Made) -> u8 {
         return 0;
     }
     show(&(summary + "\n"))
-}
-
-/// Whether two names are one file's.
-pub(super) fn same(one: &Path, other: &Path) -> bool {
-    match (fs::canonicalize(one), fs::canonicalize(other)) {
-        (Ok(one), Ok(other)) => one == other,
-        _ => one == other,
-    }
 }

@@ -10,8 +10,8 @@ use super::super::value::{
     show_decay, show_optional_share, show_optional_size, show_pattern, show_thread_cache, size,
     size_meant, thread_cache, up_to,
 };
-use super::{BLANK, OptionRow, Role, SHARE, set};
-use crate::config::StatsTarget;
+use super::{BLANK, OptionRow, POOLED, RECORDED, Role, SHARE, set};
+use crate::config::{DeviceShare, StackChoice, StatsTarget};
 
 /// The most events of its history that an arena can be told to keep, a
 /// gibibyte or so of them.
@@ -43,6 +43,10 @@ pub(super) const ROWS: &[OptionRow] = &[
                device that small.",
         meant: size_meant,
         by_default: "no limit is in force",
+        idle: |s| {
+            let is_all = s.config.limit == Some(DeviceShare::Fraction(1.0));
+            is_all.then_some("1 is the whole device; a gibibyte is 1G")
+        },
         read: |s, text| set(&mut s.config.limit, limit(text)),
         ..BLANK
     },
@@ -121,6 +125,7 @@ pub(super) const ROWS: &[OptionRow] = &[
                are few, and under auto_growth 512K where more than a quarter of the device is \
                taken; below 4K: nothing. A block is kept if it has at most 64 KiB and at most an \
                eighth of this size. What is kept comes back before memory is short.",
+        idle: POOLED,
         read: |s, text| set(&mut s.config.thread_cache, thread_cache(text)),
         ..BLANK
     },
@@ -130,6 +135,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         kind: "size",
         accepted: "a size such as 16G or 512MiB, or none",
         help: "Requests of at least this size get a driver allocation of their own.",
+        idle: POOLED,
         read: |s, text| set(&mut s.config.dedicated_min, optional_size(text)),
         ..BLANK
     },
@@ -151,6 +157,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         help: "How long an idle chunk is kept; an older one goes back to the driver when an \
                allocation misses, a batch of freed memory is closed, or the program asks what is \
                free; -1: it is kept for good.",
+        idle: POOLED,
         read: |s, text| set(&mut s.config.decay, decay(text)),
         ..BLANK
     },
@@ -174,6 +181,10 @@ pub(super) const ROWS: &[OptionRow] = &[
                sleeps meanwhile, so that they are there after a kill or an _exit: first after a \
                second, then after twice as long each time, up to this; 0: never. Only where they \
                go to a file. vramalloc run sets 10 where nothing else is given.",
+        idle: |s| {
+            let is_file = matches!(s.stats, StatsTarget::File(_));
+            (!is_file).then_some("the statistics go to no file")
+        },
         read: |s, text| set(&mut s.stats_interval, seconds(text)),
         ..BLANK
     },
@@ -216,6 +227,10 @@ pub(super) const ROWS: &[OptionRow] = &[
         accepted: "a size such as 512K",
         help: "With stacks:sampled, how many bytes of requests lie between two of the sample, on \
                the average: a request of that size is in it two times in three.",
+        idle: |s| {
+            let samples = s.stacks == StackChoice::Sampled;
+            (!samples).then_some("only stacks:sampled takes a sample")
+        },
         read: |s, text| set(&mut s.stack_distance, size(text)),
         ..BLANK
     },
@@ -252,6 +267,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         kind: "size",
         accepted: "a size from 1M to 1T, such as 4G",
         help: "The most bytes of the recording.",
+        idle: RECORDED,
         read: |s, text| set(&mut s.record.most, record_size(text)),
         ..BLANK
     },
@@ -262,6 +278,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         accepted: "stop, ring",
         help: "What happens when the recording is that large: nothing more is recorded, or the \
                oldest events make room for new ones.",
+        idle: RECORDED,
         read: |s, text| set(&mut s.record.ring, named(WHEN_FULL, text)),
         ..BLANK
     },

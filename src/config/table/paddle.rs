@@ -7,7 +7,8 @@ use super::super::value::{
 };
 use super::super::{DeviceShare, Fill, FreeSync, StrategyKind};
 use super::{
-    BLANK, BOOLEAN, BOOLEANS, MEBIBYTES, OptionRow, Reading, Role, ZERO_TO_ONE, kept, set,
+    AS_NEEDED, BLANK, BOOLEAN, BOOLEANS, IN_ADVANCE, MEBIBYTES, OptionRow, Reading, Role,
+    ZERO_TO_ONE, kept, set,
 };
 use crate::address::Bytes;
 
@@ -70,6 +71,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         accepted: ZERO_TO_ONE,
         help: "naive_best_fit: the share of the available memory that a chunk takes; 0: every \
                call goes to the driver.",
+        idle: IN_ADVANCE,
         read: |s, text| set(&mut s.config.chunk_fraction, fraction(text)),
         ..BLANK
     },
@@ -80,6 +82,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         kind: "MiB",
         accepted: MEBIBYTES,
         help: "naive_best_fit: the size of the first chunk; 0: by the fraction.",
+        idle: IN_ADVANCE,
         read: |s, text| set(&mut s.config.initial_chunk, optional_mebibytes(text)),
         ..BLANK
     },
@@ -90,6 +93,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         kind: "MiB",
         accepted: MEBIBYTES,
         help: "naive_best_fit: the size of later chunks; 0: by the fraction.",
+        idle: IN_ADVANCE,
         read: |s, text| set(&mut s.config.reallocate_chunk, optional_mebibytes(text)),
         ..BLANK
     },
@@ -114,6 +118,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         accepted: MEBIBYTES,
         help: "auto_growth: the least that is taken from the driver at a time; 0: what is \
                needed.",
+        idle: AS_NEEDED,
         read: |s, text| set(&mut s.config.auto_growth_chunk, mebibytes(text)),
         ..BLANK
     },
@@ -125,6 +130,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         accepted: BOOLEANS,
         help: "auto_growth: whether chunks without a live block go back to the driver after \
                every free, which waits for the device as CUDA's own does.",
+        idle: AS_NEEDED,
         read: |s, text| set(&mut s.config.free_idle_chunk, boolean(text)),
         ..BLANK
     },
@@ -136,6 +142,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         accepted: BOOLEANS,
         help: "auto_growth: whether idle chunks go back to the driver before another is taken, \
                and are not looked for again where that one cannot be had.",
+        idle: AS_NEEDED,
         read: |s, text| set(&mut s.config.free_when_no_cache_hit, boolean(text)),
         ..BLANK
     },
@@ -300,6 +307,10 @@ pub(super) const ROWS: &[OptionRow] = &[
         accepted: "a whole number from -2147483648 to 2147483647",
         help: "Groups of the C API: a group ends when it has more buffers than this; 1 and \
                less: no bound. Only where fuse_parameter_memory_size is above 0.",
+        idle: |s| {
+            let ends = s.groups.least_mib > 0.0;
+            (!ends).then_some("only where fuse_parameter_memory_size is above 0")
+        },
         read: |s, text| {
             let members = whole(text).and_then(|n| i32::try_from(n).ok());
             set(&mut s.groups.most_members, members)

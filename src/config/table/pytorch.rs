@@ -8,7 +8,8 @@ use super::super::value::{
 };
 use super::super::{DeviceShare, Settings, StrategyKind};
 use super::{
-    BLANK, BOOLEAN, BOOLEANS, MEBIBYTES, MEBIBYTES_OR_NONE, OptionRow, Role, Torch, kept, set,
+    AS_NEEDED, BLANK, BOOLEAN, BOOLEANS, MEBIBYTES, MEBIBYTES_OR_NONE, OptionRow, POOLED, Role,
+    Torch, kept, set,
 };
 use crate::address::Bytes;
 
@@ -38,6 +39,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         accepted: "a whole number of MiB from 11 to 17592186044415, or none",
         help: "auto_growth: what is taken from the driver for a request above 1 MiB and below \
                10 MiB; none: what is needed.",
+        idle: AS_NEEDED,
         read: |s, text| {
             let size = mebibytes_or_none(text)
                 .filter(|size| size.is_none_or(|size| size > Bytes::mib(10)));
@@ -54,6 +56,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         help: "auto_growth: requests of at least this size have blocks of their own, which are \
                not cut and serve no request below it; none: all may be cut.",
         late: true,
+        idle: AS_NEEDED,
         read: |s, text| {
             let size = at_least_a_segment(s, text);
             set(&mut s.config.splitting.max_split, size)
@@ -69,6 +72,10 @@ pub(super) const ROWS: &[OptionRow] = &[
         help: "How much larger than a request of at least max_split_size_mb the block may be \
                that serves it; none: large_segment_size_mb, and where that is none, 20.",
         late: true,
+        idle: |s| {
+            let splits = s.config.splitting.max_split.is_some();
+            AS_NEEDED(s).or((!splits).then_some("only with max_split_size_mb"))
+        },
         read: |s, text| {
             let size = at_least_a_segment(s, text);
             set(&mut s.config.splitting.max_non_split_rounding, size)
@@ -86,6 +93,7 @@ pub(super) const ROWS: &[OptionRow] = &[
                rounded up to the next step. In a list, an entry holds for sizes from its MiB \
                to below twice that, the first also for all below, and > for all above the one \
                before it.",
+        idle: POOLED,
         read: |s, text| set(&mut s.config.rounding.divisions, divisions(text)),
         ..BLANK
     },
@@ -96,6 +104,11 @@ pub(super) const ROWS: &[OptionRow] = &[
         kind: "MiB",
         accepted: MEBIBYTES_OR_NONE,
         help: "Requests above this size are not rounded to a step; none: all are.",
+        idle: |s| {
+            let rounds =
+                s.config.rounding.divisions != Settings::default().config.rounding.divisions;
+            POOLED(s).or((!rounds).then_some("only with roundup_power2_divisions"))
+        },
         read: |s, text| set(&mut s.config.rounding.bypass, mebibytes_or_none(text)),
         ..BLANK
     },
@@ -109,6 +122,7 @@ pub(super) const ROWS: &[OptionRow] = &[
                chunks, but for slabs of small requests, go back before more is taken, those first \
                that have been idle for longest, until no more than that share is reserved; none: \
                only when memory is short.",
+        idle: POOLED,
         read: |s, text| {
             let threshold = match text {
                 NONE => Some(None),
@@ -166,6 +180,10 @@ pub(super) const ROWS: &[OptionRow] = &[
         kind: "number",
         accepted: "a power of two from 1 to 128",
         help: "How many threads touch memory before it is registered.",
+        idle: |s| {
+            let registers = s.pinned.use_host_register;
+            (!registers).then_some("only with pinned_use_cuda_host_register")
+        },
         read: |s, text| {
             let threads = power_of_two(text).filter(|&threads| threads <= MOST_THREADS);
             set(&mut s.pinned.register_threads, threads)

@@ -251,6 +251,7 @@ proptest! {
             let count = found.len();
             same(&without_times(found), &expected[..count]);
             assert_eq!(cut.totals().damaged, 0, "cut at {end}");
+            assert!(end == used || cut.totals().is_cut, "cut at {end}");
             assert!(end == used || last == 0 || count <= last);
             last = count;
         }

@@ -73,7 +73,7 @@ enum Later {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Verdict {
     pub(crate) fits: Fits,
-    /// What the recording cannot tell, whatever the size.
+    /// Why it cannot be told.
     pub(crate) why: Option<String>,
     /// The smallest on which what was recorded runs, if the device is done at once, and
     /// if it is done as was seen.
@@ -123,7 +123,7 @@ pub(crate) fn fits(tape: &Tape, options: &Settings, device: Bytes) -> Verdict {
     };
     Verdict {
         fits,
-        why,
+        why: why.filter(|_| fits == Fits::CannotTell),
         least,
         most,
         spread,

@@ -44,6 +44,11 @@ pub(crate) struct Program {
     pub(crate) file: Loaded,
 }
 
+/// Whether a name leads to a file, and not through `PATH`.
+fn is_file(name: &OsStr) -> bool {
+    name.as_bytes().contains(&b'/') && Path::new(name).is_file()
+}
+
 impl Program {
     /// The program of this name, found as a shell finds it.
     ///
@@ -51,8 +56,11 @@ impl Program {
     /// One line that says why it could not run.
     pub(crate) fn find(name: &OsStr) -> Result<Program, String> {
         let shown = name.to_string_lossy().into_owned();
-        let path = in_path(name).ok_or_else(|| {
-            format!("there is no program {shown} that could be run; look at its name and at PATH")
+        let path = in_path(name).ok_or_else(|| match is_file(name) {
+            true => {
+                format!("{shown} may not be executed; name what runs it, or allow it (chmod +x)")
+            }
+            false => format!("there is no program {shown}; look at its name and at PATH"),
         })?;
         let mut runs = path.clone();
         let mut interpreters = Vec::new();

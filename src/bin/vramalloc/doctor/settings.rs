@@ -3,9 +3,9 @@
 use std::env;
 use std::path::Path;
 
-use rustix::fs::{Access, access};
 use vramalloc_core::config::{self, Host, StatsTarget};
 
+use super::super::target;
 use super::findings::Findings;
 
 /// Says every option with its origin, what could not be read, and where the
@@ -24,6 +24,7 @@ pub(super) fn examine(findings: &mut Findings) {
         findings.problem("option", warning);
     }
     statistics(&loaded.settings.stats, findings);
+    recording(loaded.settings.record.file.as_deref(), findings);
 }
 
 fn statistics(target: &StatsTarget, findings: &mut Findings) {
@@ -36,15 +37,7 @@ fn statistics(target: &StatsTarget, findings: &mut Findings) {
             return findings.note("stats", "statistics are switched off (stats = off)");
         }
     };
-    let directory = match pattern.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-        Some(parent) => parent,
-        None => Path::new("/"),
-    };
-    let shown = match directory == Path::new(".") {
-        true => "the working directory".to_owned(),
-        false => directory.display().to_string(),
-    };
+    let shown = target::folder(pattern);
     // A part of the name that each process fills in itself cannot be checked
     // here.
     if shown.contains('%') {
@@ -57,20 +50,20 @@ fn statistics(target: &StatsTarget, findings: &mut Findings) {
         );
     }
     let advice = "set VRAMALLOC_STATS to a file in another directory, or to off";
-    if !directory.is_dir() {
-        findings.problem(
-            "stats",
-            format_args!("{shown} is not a directory; {advice}"),
-        );
-    } else if let Err(error) = access(directory, Access::WRITE_OK | Access::EXEC_OK) {
-        findings.problem(
-            "stats",
-            format_args!("no file can be made in {shown} ({error}); {advice}"),
-        );
-    } else {
-        findings.ok(
+    match target::refused(pattern) {
+        Some(why) => findings.problem("stats", format_args!("{why}; {advice}")),
+        None => findings.ok(
             "stats",
             format_args!("statistics go to {} in {shown}", name(pattern)),
+        ),
+    }
+}
+
+fn recording(pattern: Option<&str>, findings: &mut Findings) {
+    if let Some(why) = pattern.and_then(|pattern| target::refused(Path::new(pattern))) {
+        findings.problem(
+            "option",
+            format_args!("{why}; set VRAMALLOC_RECORD to a file in another directory, or to off"),
         );
     }
 }

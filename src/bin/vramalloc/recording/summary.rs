@@ -110,7 +110,7 @@ pub(super) fn whole<R: std::io::Read + std::io::Seek>(
     if totals.is_cut {
         lines.push("the file is cut off; this is what can be read of it".to_owned());
     }
-    if books.entries == 0 {
+    if books.entries == 0 && !totals.is_cut {
         lines.push("nothing happened in it".to_owned());
     }
     lines

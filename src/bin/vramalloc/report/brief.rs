@@ -176,6 +176,12 @@ impl DeviceBrief {
         }
     }
 
+    /// The most that it had, of the pool and past it.
+    fn used(&self) -> u64 {
+        let past = self.past_pool_bytes.peak;
+        self.live_bytes.peak.saturating_add(past)
+    }
+
     pub(super) fn failed(&self) -> u64 {
         let more = self.refused_past_pool.saturating_add(self.bad_frees);
         self.out_of_memory.saturating_add(more)
@@ -258,6 +264,12 @@ impl Brief {
         }
     }
 
+    /// The most that it had of any device.
+    pub(super) fn used(&self) -> u64 {
+        let used = self.devices.iter().map(DeviceBrief::used);
+        used.max().unwrap_or(0)
+    }
+
     /// When the current figures were taken, in a process that ended at this time.
     pub(super) fn ends(&self, ended_ms: u64) -> String {
         if self.r#final {
@@ -283,23 +295,19 @@ const COLUMNS: [Column; 8] = [
 ];
 
 /// The devices of several processes, those most used first, in so many rows.
-pub(super) fn rows(briefs: &[Brief], most: usize, out: &mut Lines) {
+pub(super) fn rows(briefs: &[&Brief], most: usize, out: &mut Lines) {
     let mut all: Vec<(&Brief, &DeviceBrief)> = briefs
         .iter()
-        .flat_map(|brief| brief.devices.iter().map(move |device| (brief, device)))
+        .flat_map(|brief| brief.devices.iter().map(move |device| (*brief, device)))
         .collect();
-    let used = |device: &DeviceBrief| {
-        let past = device.past_pool_bytes.peak;
-        device.live_bytes.peak.saturating_add(past)
-    };
-    all.sort_by_key(|(_, device)| std::cmp::Reverse(used(device)));
+    all.sort_by_key(|(_, device)| std::cmp::Reverse(device.used()));
     let mut grid = Grid::new(&COLUMNS);
     for (brief, device) in all.iter().take(most) {
         grid.row([
             brief.program.clone(),
             brief.pid.to_string(),
             device.device.to_string(),
-            bytes(used(device)),
+            bytes(device.used()),
             bytes(device.reserved_bytes.peak),
             bytes(device.cached_bytes),
             device.limit_bytes.map_or_else(|| "none".to_owned(), bytes),
@@ -325,7 +333,7 @@ pub(super) fn rows(briefs: &[Brief], most: usize, out: &mut Lines) {
 }
 
 /// The owners on all devices together.
-fn of_all(briefs: &[Brief]) -> Vec<Owner> {
+fn of_all(briefs: &[&Brief]) -> Vec<Owner> {
     let devices = briefs.iter().flat_map(|brief| &brief.devices);
     owners::summed(devices.flat_map(|device| device.owners.iter().cloned()))
 }

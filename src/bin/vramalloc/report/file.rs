@@ -73,10 +73,17 @@ pub(super) struct File {
     pub(super) owners: Vec<Owned>,
     #[serde(default)]
     pub(super) elsewhere: Vec<Elsewhere>,
+    recording: Option<Recorded>,
     call_stacks: Option<CallStacks>,
     /// What this and the snapshot say of call stacks, once the names are found.
     #[serde(skip)]
     pub(super) stacks: Stacks,
+}
+
+/// The recording of the process.
+#[derive(Deserialize)]
+struct Recorded {
+    file: String,
 }
 
 fn yes() -> bool {
@@ -288,6 +295,11 @@ impl File {
     /// The value of an option; `None` if the library had no such option.
     pub(super) fn option(&self, key: &str) -> Option<&str> {
         Some(&self.options.get(key)?.value)
+    }
+
+    /// Where the process was recorded.
+    pub(super) fn recording_file(&self) -> Option<String> {
+        Some(self.recording.as_ref()?.file.clone())
     }
 
     /// Finds the names in its call stacks.

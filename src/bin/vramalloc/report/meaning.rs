@@ -237,16 +237,30 @@ fn driver(file: &File, arena: &Arena, out: &mut Lines) {
 /// What went wrong.
 fn failures(arena: &Arena, out: &mut Lines) {
     if arena.ooms > 0 {
+        let (ran, largest) = match arena.ooms {
+            1 => ("One request ran".to_owned(), "it"),
+            n => (format!("{n} requests ran"), "the largest"),
+        };
+        let of_them = |some: u64| match (some, arena.ooms) {
+            (some, all) if some < all => format!("{some} of them"),
+            (_, 1) => "it".to_owned(),
+            _ => "all of them".to_owned(),
+        };
+        let at_limit = match arena.limit_ooms {
+            0 => String::new(),
+            all if all == arena.ooms => " at the limit".to_owned(),
+            some => format!(", {some} of them at the limit"),
+        };
+        let in_pieces = match arena.fragmented_ooms {
+            0 => String::new(),
+            some => format!(
+                " For {} enough was cached, but in pieces of chunks in use.",
+                of_them(some)
+            ),
+        };
         out.item(format_args!(
-            "{} out of memory, {} of them at the limit; the largest asked for {}. For {} of them \
-             enough was cached, but in pieces of chunks in use.",
-            match arena.ooms {
-                1 => "One request ran".to_owned(),
-                n => format!("{n} requests ran"),
-            },
-            arena.limit_ooms,
+            "{ran} out of memory{at_limit}; {largest} asked for {}.{in_pieces}",
             bytes(arena.largest_oom),
-            arena.fragmented_ooms,
         ));
     }
     if arena.bad_frees > 0 {

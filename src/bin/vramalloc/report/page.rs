@@ -5,18 +5,16 @@
 
 mod shown;
 
-use std::io::{self, Cursor, Read, Seek, Write};
+use std::io::{self, Cursor, Read, Seek};
 use std::path::{Path, PathBuf};
-
-use vramalloc_core::stats::write_whole;
 
 use super::super::html::{self, model};
 use super::super::input::Input;
-use super::super::output::{NOT_WRITTEN, USAGE, is_stream, of_file, plain, printed, say, show};
+use super::super::output::{USAGE, is_stream, of_file, plain, say, show};
 use super::super::progress::Progress;
 use super::super::recording;
-use super::super::snapshot::same;
 use super::super::symbols::Symbols;
+use super::super::target;
 use super::super::units::{bytes, count};
 use model::{PageRoom, PageShown, ProcessShown};
 
@@ -25,12 +23,8 @@ const MOST_FILES: usize = 256;
 
 /// Writes the page. Returns the exit status.
 pub(super) fn report(target: &Path, files: &[PathBuf], shows_all: bool) -> u8 {
-    let is_output = is_stream(target);
-    if let Some(file) = files.iter().find(|file| !is_output && same(target, file)) {
-        let file = file.display();
-        say(format_args!(
-            "{file}: would be overwritten; give the page another name"
-        ));
+    if let Err(error) = target::check(target, files.iter().map(|path| &**path), "the page") {
+        say(error);
         return USAGE;
     }
     if files.len() > MOST_FILES {
@@ -61,14 +55,9 @@ pub(super) fn report(target: &Path, files: &[PathBuf], shows_all: bool) -> u8 {
         processes: joined(processes),
     });
     let status = if failed > 0 { USAGE } else { 0 };
-    if is_output {
-        // As it is: the page is no text with colours.
-        let mut out = io::stdout().lock();
-        return printed(out.write_all(page.as_bytes()).and_then(|()| out.flush())).max(status);
-    }
-    if let Err(error) = write_whole(target, |out| out.write_all(page.as_bytes())) {
-        say(error);
-        return NOT_WRITTEN;
+    let written = target::write(target, page.as_bytes());
+    if written > 0 || is_stream(target) {
+        return written.max(status);
     }
     let shown = count((files.len() - failed) as u64, "file");
     let size = bytes(page.len() as u64);

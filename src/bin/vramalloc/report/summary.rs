@@ -37,7 +37,7 @@ pub(super) fn process(file: &File, out: &mut Lines) {
             out.wrapped(format_args!("  {}", device.title(out.width)), 2);
             device.facts(when, out);
         }
-        _ => brief::rows(std::slice::from_ref(&brief), usize::MAX, out),
+        _ => brief::rows(&[&brief], usize::MAX, out),
     }
     let paused = file.arenas.iter().map(|arena| arena.pause.paused);
     let paused = paused.fold(0, u64::saturating_add);

@@ -17,8 +17,8 @@ pub(super) fn pointer(text: &str) -> Result<String, String> {
     }
 }
 
-/// A line with the values of the pointers for each file that is JSON, and a
-/// line for each that is not.
+/// A line with the values of the pointers for each file, and an error for each that is not
+/// JSON and has no values.
 pub(super) fn values(
     files: impl Iterator<Item = Read>,
     pointers: &[String],
@@ -34,7 +34,11 @@ pub(super) fn values(
                 text += &shown.join(" ");
                 text.push('\n');
             }
-            Err(error) => errors.push(format!("{name}: {error}")),
+            Err(error) => {
+                text += &vec!["-"; pointers.len()].join(" ");
+                text.push('\n');
+                errors.push(format!("{name}: {error}"));
+            }
         }
     }
     (text, errors)
@@ -63,7 +67,7 @@ mod tests {
         let files = files.map(|(name, read)| (name.to_owned(), read));
         let pointers = ["/list/0/text", "/n", "/none", "/list/7"].map(str::to_owned);
         let (text, errors) = values(files.into_iter(), &pointers);
-        assert_eq!(text, "x\u{fffd}y 3 - -\n");
+        assert_eq!(text, "x\u{fffd}y 3 - -\n- - - -\n- - - -\n");
         assert_eq!(errors.len(), 2);
         assert!(pointer("").is_ok() && pointer("/n").is_ok() && pointer("n/0").is_err());
         assert!(errors[0].starts_with("b: ") && errors[1] == "c: not there");

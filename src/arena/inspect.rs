@@ -266,12 +266,17 @@ impl<D: Driver> Arena<D> {
     }
 
     /// Bytes that could go back to the driver: in chunks without a live block,
-    /// and what was allocated for itself and still waits for the device.
+    /// and what was allocated for itself and still waits for the device. While a stream
+    /// captures, mapped memory stays.
     #[must_use]
     pub fn idle(&self) -> Bytes {
+        let may_unmap = self.driver.may_fence();
         let mut state = self.state.lock();
         state.recall();
-        state.obtainable()
+        match may_unmap {
+            true => state.obtainable(),
+            false => state.obtainable_but_units(),
+        }
     }
 
     /// Asks the driver what the device has, and tells the recording, if there is one.

@@ -103,9 +103,13 @@ impl<F: Clone> ArenaState<F> {
 
     /// Bytes that could go back to the driver, once the device is done with them.
     pub(super) fn obtainable(&self) -> Bytes {
-        let plain = self.idle().saturating_add(self.limbo.direct());
         let units = (self.heap.idle_units()).saturating_add(self.units_in_limbo());
-        plain.saturating_add(units)
+        self.obtainable_but_units().saturating_add(units)
+    }
+
+    /// The same while nothing may be unmapped.
+    pub(super) fn obtainable_but_units(&self) -> Bytes {
+        self.idle().saturating_add(self.limbo.direct())
     }
 
     /// Whether something waits in limbo whose units could go then.

@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use vramalloc_core::Bytes;
 use vramalloc_core::config::{
-    DeviceShare, GarbageThreshold, Host, Loaded, OPTIONS, Role, Settings, StatsTarget, check, find,
-    load, variable,
+    DeviceShare, GarbageThreshold, Host, Loaded, OPTIONS, OptionRow, Role, Settings, StatsTarget,
+    check, find, load, variable,
 };
 use vramalloc_core::stats::{Process, Report, file_of};
 
@@ -84,18 +84,11 @@ pub fn valid(settings: &Settings) {
 
 /// Checks that the echo has every option once, and that a warning is one line.
 fn told(loaded: &Loaded) {
-    let effective = || {
-        loaded
-            .echo
-            .iter()
-            .filter(|option| option.no_effect.is_none())
-    };
-    let keys: BTreeSet<&str> = effective().map(|option| option.key).collect();
-    let own = OPTIONS
-        .iter()
-        .filter(|row| matches!(row.role, Role::Own(_)))
-        .count();
-    assert_eq!((keys.len(), effective().count()), (own, own));
+    let is_own = |row: &&OptionRow| matches!(row.role, Role::Own(_));
+    let rows = || loaded.echo.iter().filter_map(|option| find(option.key));
+    let keys: BTreeSet<&str> = rows().filter(is_own).map(|row| row.key).collect();
+    let own = OPTIONS.iter().filter(is_own).count();
+    assert_eq!((keys.len(), rows().filter(is_own).count()), (own, own));
     for warning in &loaded.warnings {
         super::is_plain(warning);
         assert!(warning.chars().count() <= LONGEST, "{warning}");

@@ -120,7 +120,7 @@ impl Reserve {
     /// Takes out what there is until the result is dropped, to wait for the context with it.
     /// Waits while another thread does that, and not for long while it is lent (`None`): what
     /// is waited for then is another context's work.
-    fn take_out_to_wait(&self) -> Result<Option<Held<'_>>, Code> {
+    fn take_out_to_wait(&self) -> Result<Option<InHand<'_>>, Code> {
         if let Some(held) = self.try_take_out() {
             return Ok(Some(held));
         }
@@ -140,7 +140,7 @@ impl Reserve {
     }
 
     /// The same; `None` while another thread has it.
-    fn try_take_out(&self) -> Option<Held<'_>> {
+    fn try_take_out(&self) -> Option<InHand<'_>> {
         let mut state = self.state.lock();
         let memory = match *state {
             State::Nothing | State::Gone => None,
@@ -150,7 +150,7 @@ impl Reserve {
         if *state != State::Gone {
             *state = State::TakenOut;
         }
-        Some(Held {
+        Some(InHand {
             reserve: self,
             memory,
         })
@@ -173,12 +173,12 @@ impl Reserve {
 }
 
 /// The memory in the hands of one thread.
-struct Held<'a> {
+struct InHand<'a> {
     reserve: &'a Reserve,
     memory: Option<Kept>,
 }
 
-impl Held<'_> {
+impl InHand<'_> {
     /// It is for the work of another context.
     fn lend(&self) {
         let mut state = self.reserve.state.lock();
@@ -223,7 +223,7 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for InHand<'_> {
     fn drop(&mut self) {
         let mut state = self.reserve.state.lock();
         if *state != State::Gone {

@@ -12,7 +12,7 @@ use vramalloc_core::patience::wait_within;
 use vramalloc_core::quota::Quota;
 
 use super::loans::{Lent, PATIENCE};
-use super::{Held, Kept, LITTLE, ask_driver, filled, give, take};
+use super::{InHand, Kept, LITTLE, ask_driver, filled, give, take};
 use crate::driver::context::Context;
 
 /// A page that counts towards a quota while this lives. It goes back to that
@@ -60,7 +60,7 @@ pub(crate) fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code
     // In one stay: the context cannot begin to end before all is given back.
     context.within_now(|| {
         let mut held = reserve.take_out_to_wait()?;
-        if let Some(waited) = held.as_mut().and_then(Held::wait) {
+        if let Some(waited) = held.as_mut().and_then(InHand::wait) {
             return waited;
         }
         drop(held);

@@ -239,11 +239,11 @@ pub trait Driver: Mapping + Send + Sync {
         self.wait(&fence, Whose::Own).map(|_| ())
     }
 
-    /// Called when the first chunk is taken, and before free memory is
-    /// reported while there is none. `wait_by_free` needs a page of the driver at a time when there
-    /// may be none left, so an implementation can set one aside here. Costs
-    /// nothing the second time.
-    fn prepare_to_settle(&self) {}
+    /// Called when a chunk was taken (`is_first`: the first), and before free memory is
+    /// reported while there is none. `wait_by_free` needs a page of the driver at a time when
+    /// there may be none left, so an implementation can set one aside here, later only where
+    /// memory is ample. Costs nothing once it has.
+    fn prepare_to_settle(&self, _is_first: bool) {}
 
     /// Waits until all work given so far that is `whose` is done, by calls that
     /// are allowed while a stream captures a graph. Returns whether the work of

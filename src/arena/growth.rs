@@ -125,21 +125,21 @@ impl<D: Driver> Arena<D> {
     fn prepare_first(&self) -> bool {
         let is_first = self.held().is_zero();
         if is_first && self.strategy.takes_shares() {
-            self.driver.prepare_to_settle();
+            self.driver.prepare_to_settle(true);
         }
         is_first
     }
 
-    /// Grows by `grow`, and keeps memory back for waits if that was the first time: the
+    /// Serves a request by `grow`, and keeps memory back for waits if that took a chunk: the
     /// program's request comes first.
     pub(super) fn keep_back_after<T>(
         &self,
         grow: impl FnOnce() -> Result<T, AllocError>,
     ) -> Result<T, AllocError> {
-        let is_first = self.held().is_zero();
+        let before = self.held();
         let grown = grow();
-        if is_first && grown.is_ok() {
-            self.driver.prepare_to_settle();
+        if grown.is_ok() && self.held() > before {
+            self.driver.prepare_to_settle(before.is_zero());
         }
         grown
     }

@@ -324,7 +324,7 @@ impl<D: Driver> Arena<D> {
         self.settle_what_is_done();
         if self.strategy.takes_chunks() && self.state.lock().counters.reserved().is_zero() {
             // What the first request will keep back for waits can be had by nobody.
-            self.driver.prepare_to_settle();
+            self.driver.prepare_to_settle(true);
         }
         Ok(self.mem_info_with(self.ask_memory()?))
     }

@@ -312,8 +312,8 @@ impl<D: Driver> Driver for Metered<D> {
         self.wait.time_wait(|| self.driver.synchronize())
     }
 
-    fn prepare_to_settle(&self) {
-        let ((), _, _) = self.with_told(|| self.driver.prepare_to_settle());
+    fn prepare_to_settle(&self, is_first: bool) {
+        let ((), _, _) = self.with_told(|| self.driver.prepare_to_settle(is_first));
     }
 
     fn wait_by_free(&self, whose: Whose) -> Result<bool, Code> {

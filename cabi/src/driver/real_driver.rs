@@ -219,7 +219,7 @@ impl Driver for RealDriver {
         let others = || Fence::of_others(&self.own);
         let fence = capture::outside(others).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))?;
         // Waits as CUDA's own free does, which orders no streams.
-        match wait_by_free(&self.own, Beyond::Refused) {
+        match wait_by_free(&self.own, &self.own, Beyond::Refused) {
             Ok(()) => Ok(fence),
             // Nothing is left to wait with.
             Err(_) => self.fence(),
@@ -264,19 +264,19 @@ impl Driver for RealDriver {
         }
     }
 
-    fn prepare_to_settle(&self) {
-        reserve::keep_back(&self.own);
+    fn prepare_to_settle(&self, is_first: bool) {
+        reserve::keep_back(&self.own, !is_first || !self.is_alone());
     }
 
     fn wait_by_free(&self, whose: Whose) -> Result<bool, Code> {
-        wait_by_free(&self.own, Beyond::Allowed)?;
+        wait_by_free(&self.own, &self.own, Beyond::Allowed)?;
         let others = self.others();
         if whose == Whose::Own && !others.is_empty() {
             // Nothing can be asked about the others now.
             return Ok(false);
         }
         for other in others.iter().filter(|other| !other.is_quiet()) {
-            match wait_by_free(other, Beyond::Allowed) {
+            match wait_by_free(&self.own, other, Beyond::Allowed) {
                 Err(code) if !runs_nothing(code) => return Err(code),
                 _ => {}
             }
@@ -285,18 +285,27 @@ impl Driver for RealDriver {
     }
 }
 
-/// Waits for all work of a context. If it may be ending, its end is decided
-/// first; if nothing is left to wait with, another context may have kept it.
-fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code> {
-    let settle = || match reserve::wait_by_free(context, Beyond::Refused) {
-        Err(Code::OUT_OF_MEMORY) if beyond == Beyond::Allowed => {
-            let others = contexts::others_than(context.handle());
-            match reserve::wait_by_that_of(&others, context) {
-                Err(Code::OUT_OF_MEMORY) => reserve::wait_by_free(context, beyond),
-                settled => settled,
+/// Waits for all work of a context, for an arena of the context `own`. If it may be ending,
+/// its end is decided first. Where it has nothing to wait with, what the arena's own context
+/// keeps does, whose work is waited for in any case; then a little beyond the limit; and what
+/// another context keeps last, since that one's work is waited for too.
+fn wait_by_free(own: &Context, context: &Context, beyond: Beyond) -> Result<(), Code> {
+    let settle = || {
+        let mut waited = reserve::wait_by_free(context, Beyond::Refused);
+        let lacks = |waited| waited == Err(Code::OUT_OF_MEMORY) && beyond == Beyond::Allowed;
+        if lacks(waited) && own.handle() != context.handle() {
+            waited = reserve::wait_by_that_of(own, context);
+        }
+        if lacks(waited) {
+            waited = reserve::wait_by_free(context, beyond);
+        }
+        let others = lacks(waited).then(|| contexts::others_than(context.handle()));
+        for other in others.iter().flatten() {
+            if lacks(waited) {
+                waited = reserve::wait_by_that_of(other, context);
             }
         }
-        settled => settled,
+        waited
     };
     match settle() {
         Err(Code::NOT_READY) if context.await_decision() != Decision::Open => settle(),

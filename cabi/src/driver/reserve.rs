@@ -4,7 +4,7 @@
 //! The driver's own free is the only call that waits for a device and that a
 //! capture allows, and it needs memory to free. When memory is short there is
 //! none to be had for that. So a page is taken with the first chunk, after it unless chunks
-//! take shares of the device, and only where much more is left: two halves, which the driver
+//! take shares of the device, or later, when much more is left: two halves, which the driver
 //! puts into one page of the context's. A wait frees the one and takes it again; the other one keeps the page
 //! meanwhile, so that nobody else can get it. (That the free of a small block waits, in a
 //! capture too, was seen on a GPU: docs/gpu, `free_waits` and `capture_free_waits`.)
@@ -24,10 +24,11 @@ mod loans;
 mod waits;
 
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::driver::{PAGE, told};
-use vramalloc_core::patience::{Brief, Patience};
+use vramalloc_core::patience::{Brief, Patience, wait_within};
 use vramalloc_core::{Address, Bytes, Code};
 
 use crate::driver::context::Context;
@@ -80,6 +81,8 @@ enum State {
     TakenOut,
     /// The same for the work of another one.
     Lent,
+    /// The driver did not take it back: nobody has it, and it counts.
+    Lost,
     /// It went with its context.
     Gone,
 }
@@ -128,26 +131,42 @@ impl Reserve {
         // waits for this one, so neither would go on.
         Code::check(ask_driver())?;
         let mut patience = Patience::new();
+        let mut lent = None;
         loop {
             if let Some(held) = self.try_take_out() {
                 return Ok(Some(held));
             }
-            if *self.state.lock() == State::Lent && loans::are_overdue() {
+            if *self.state.lock() == State::Lent
+                && lent.get_or_insert_with(Instant::now).elapsed() >= loans::PATIENCE
+            {
                 return Ok(None);
             }
             patience.pause();
         }
     }
 
+    /// Takes out what there is to lend it. Another loan is waited for, and not for long.
+    ///
+    /// # Errors
+    /// [`Code::OUT_OF_MEMORY`] where another thread has it.
+    fn take_out_to_lend(&self) -> Result<InHand<'_>, Code> {
+        let mut held = None;
+        wait_within(loans::PATIENCE, || {
+            held = self.try_take_out();
+            held.is_some() || *self.state.lock() != State::Lent
+        });
+        held.ok_or(Code::OUT_OF_MEMORY)
+    }
+
     /// The same; `None` while another thread has it.
     fn try_take_out(&self) -> Option<InHand<'_>> {
         let mut state = self.state.lock();
         let memory = match *state {
-            State::Nothing | State::Gone => None,
+            State::Nothing | State::Lost | State::Gone => None,
             State::Memory(kept) => Some(kept),
             State::TakenOut | State::Lent => return None,
         };
-        if *state != State::Gone {
+        if !matches!(*state, State::Lost | State::Gone) {
             *state = State::TakenOut;
         }
         Some(InHand {
@@ -159,7 +178,7 @@ impl Reserve {
     /// Forgets what a context kept back: it is gone with the context.
     pub(crate) fn forget(&self) {
         let before = std::mem::replace(&mut *self.state.lock(), State::Gone);
-        if let State::Memory(_) = before {
+        if let State::Memory(_) | State::Lost = before {
             self.uncount();
         }
     }
@@ -204,10 +223,21 @@ impl InHand<'_> {
                 break;
             }
         }
-        if waited != Err(Code::NOT_PERMITTED) {
+        if waited.is_err() && parts == [None; 2] {
+            self.lose();
+        } else if waited != Err(Code::NOT_PERMITTED) {
             self.hold(filled(parts));
         }
         Some(waited)
+    }
+
+    /// The driver took none of it back, and may have all of it.
+    fn lose(&mut self) {
+        let mut state = self.reserve.state.lock();
+        if *state == State::TakenOut {
+            *state = State::Lost;
+            self.memory = None;
+        }
     }
 
     /// What there is now, where a page was counted.
@@ -226,7 +256,7 @@ impl InHand<'_> {
 impl Drop for InHand<'_> {
     fn drop(&mut self) {
         let mut state = self.reserve.state.lock();
-        if *state != State::Gone {
+        if !matches!(*state, State::Lost | State::Gone) {
             *state = self.memory.map_or(State::Nothing, State::Memory);
             return;
         }
@@ -281,25 +311,28 @@ fn is_ample(context: &Context, device: &Device) -> bool {
         let slack = Bytes::new(total.get() / SLACK_PART).min(MOST_SLACK);
         free >= PAGE.saturating_add(slack)
     };
-    let limit = quota.limit();
-    let fits = |limit: Bytes| {
-        limit >= LEAST_LIMIT && has_slack(limit, limit.saturating_sub(quota.reserved()))
-    };
+    let fits = |limit: Bytes| has_slack(limit, limit.saturating_sub(quota.reserved()));
     let (mut free, mut total) = (0_usize, 0_usize);
     // SAFETY: writes both answers to locals.
     let ask = || unsafe { real::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
-    limit.is_none_or(fits)
+    quota.limit().is_none_or(fits)
         && context.call_now(ask).is_ok()
         && has_slack(Bytes::new(total as u64), Bytes::new(free as u64))
 }
 
-/// Keeps a page back in a context, if it can be had.
-pub(crate) fn keep_back(context: &Context) {
+/// Keeps a page back in a context, if it can be had, and where others could use it
+/// (`is_shared`) memory is ample.
+pub(crate) fn keep_back(context: &Context, is_shared: bool) {
     let reserve = context.reserve();
     if *reserve.state.lock() != State::Nothing {
         return;
     }
-    let has_room = |device: &&Device| is_ample(context, device) && device.quota.take(PAGE);
+    let has_room = |device: &&Device| {
+        let limit = device.quota.limit();
+        limit.is_none_or(|limit| limit >= LEAST_LIMIT)
+            && (!is_shared || is_ample(context, device))
+            && device.quota.take(PAGE)
+    };
     if reserve.device(context).filter(has_room).is_none() {
         // A wait has to do without a reserve.
         return;

@@ -4,14 +4,12 @@
 //! Cost: two driver calls for each wait.
 
 use std::ptr;
-use std::sync::Arc;
 
 use vramalloc_core::Code;
 use vramalloc_core::driver::PAGE;
-use vramalloc_core::patience::wait_within;
 use vramalloc_core::quota::Quota;
 
-use super::loans::{Lent, PATIENCE};
+use super::loans::Lent;
 use super::{InHand, Kept, LITTLE, ask_driver, filled, give, take};
 use crate::driver::context::Context;
 
@@ -75,54 +73,39 @@ pub(crate) fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code
     })
 }
 
-/// Waits for a context that has nothing to wait with, where neither its device nor the limit
-/// has a page, by what one of these other contexts keeps back.
+/// Waits for a context that has nothing to wait with by what another one of its device keeps
+/// back, whose work is waited for too.
 ///
 /// # Errors
-/// As [`wait_by_free`]; [`Code::OUT_OF_MEMORY`] too if none of that device keeps any.
-pub(crate) fn wait_by_that_of(others: &[Arc<Context>], context: &Context) -> Result<(), Code> {
-    let device = (context.reserve().device(context)).ok_or(Code::OUT_OF_MEMORY)?;
-    let mut waited = Err(Code::OUT_OF_MEMORY);
-    for other in others {
-        let is_there = (other.reserve().device(other)).is_some_and(|its| ptr::eq(its, device));
-        if !is_there {
-            continue;
-        }
-        let mut held = None;
-        wait_within(PATIENCE, || {
-            held = other.reserve().try_take_out();
-            held.is_some()
-        });
-        let Some(mut held) = held else { continue };
-        let Some(mut parts) = held.memory.map(Kept::parts) else {
-            continue;
-        };
-        held.lend();
-        let _lent = Lent::begin(device);
-        let given = other.within_now(|| {
-            // From a host function nothing is freed.
-            Code::check(ask_driver())?;
-            for part in &mut parts {
-                give(part.ok_or(Code::OUT_OF_MEMORY)?)?;
+/// As [`wait_by_free`]; [`Code::OUT_OF_MEMORY`] too if the other one keeps nothing.
+pub(crate) fn wait_by_that_of(lender: &Context, context: &Context) -> Result<(), Code> {
+    let device = context.reserve().device(context);
+    let device = device.ok_or(Code::OUT_OF_MEMORY)?;
+    let its = lender.reserve().device(lender);
+    its.filter(|its| ptr::eq(*its, device))
+        .ok_or(Code::OUT_OF_MEMORY)?;
+    let mut held = lender.reserve().take_out_to_lend()?;
+    let mut parts = held.memory.map(Kept::parts).ok_or(Code::OUT_OF_MEMORY)?;
+    held.lend();
+    let _lent = Lent::begin(device);
+    let given = lender.within_now(|| {
+        // From a host function nothing is freed.
+        Code::check(ask_driver())?;
+        for part in &mut parts {
+            if let Some(address) = *part {
+                give(address)?;
                 *part = None;
             }
-            Ok(())
-        });
-        // Not within the other context: that may end meanwhile, which this one's work may
-        // depend on.
-        if given.is_ok() || parts == [None; 2] {
-            waited = context.within_now(wait_with_little);
         }
-        let _ends = other.within_now(|| {
-            parts = filled(parts);
-            Ok(())
-        });
-        held.hold(parts);
-        // Where the context may be ending, another's page does no better.
-        if waited != Err(Code::OUT_OF_MEMORY) {
-            break;
-        }
-    }
+        Ok(())
+    });
+    // Not within the lender: that may end meanwhile, which this one's work may depend on.
+    let waited = given.and_then(|()| context.within_now(wait_with_little));
+    let _ends = lender.within_now(|| {
+        parts = filled(parts);
+        Ok(())
+    });
+    held.hold(parts);
     waited
 }
 

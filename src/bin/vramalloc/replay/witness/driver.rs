@@ -240,7 +240,7 @@ impl Driver for Witness {
         }
     }
 
-    fn prepare_to_settle(&self) {
+    fn prepare_to_settle(&self, _is_first: bool) {
         if std::mem::take(&mut self.answers().keeps_page) {
             self.quota.take_anyway(PAGE);
         }

@@ -264,3 +264,23 @@ fn two_contexts_of_a_full_device_do_not_stand_in_each_others_way() {
         }
     }
 }
+
+/// It is there in a capture, also where memory was short when the program began.
+#[test]
+fn a_lone_context_waits_in_a_capture_however_it_began() {
+    // At the first request there is no room for the stream that mapping needs.
+    let every = ["", "free_sync:strict", "strategy:mapped"];
+    for (how, confs) in [("nearly_full", &every[..]), ("ample_later", &every[..2])] {
+        for kind in Kind::each() {
+            let found = |run: Run| {
+                let run = run.arg(how).env("SIM_CUDA_MEMORY", "64M");
+                run.go().quiet(0).no_violations();
+            };
+            found(Run::bare("page_kept", kind));
+            for conf in confs {
+                let conf = format!("oom_report:off,{conf}");
+                found(Run::preloaded("page_kept", kind).conf(&conf));
+            }
+        }
+    }
+}

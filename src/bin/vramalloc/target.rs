@@ -85,7 +85,8 @@ pub(crate) fn folder(pattern: &Path) -> String {
 /// in what a `%` stands for.
 pub(crate) fn refused(pattern: &Path) -> Option<String> {
     let (folder, shown) = (directory(pattern), folder(pattern));
-    if shown.contains('%') {
+    // What is there already, like a pipe, is written to where no file can be made beside it.
+    if shown.contains('%') || fs::metadata(pattern).is_ok_and(|found| !found.is_dir()) {
         return None;
     }
     // A folder that was deleted has no link, and can be entered and written to by name.
@@ -111,5 +112,27 @@ pub(crate) fn same(one: &Path, other: &Path) -> bool {
     match (fs::canonicalize(one), fs::canonicalize(other)) {
         (Ok(one), Ok(other)) => one == other,
         _ => one == other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_can_be_written_and_what_cannot_be_made_is_refused() {
+        let at = |name: &str| refused(Path::new(name));
+        // The folder of open files takes no others.
+        for there in ["/dev/null", "/proc/self/fd/2", "x.json", "%h/x.json"] {
+            assert_eq!(at(there), None, "{there}");
+        }
+        assert_eq!(at("/none/x"), Some("/none is not a directory".to_owned()));
+        assert!(at("/dev/null/x").is_some_and(|why| why.contains("not a directory")));
+        let gone = std::env::temp_dir().join(format!("vramalloc.gone.{}", std::process::id()));
+        fs::create_dir(&gone).unwrap();
+        let file = File::open(&gone).unwrap();
+        fs::remove_dir(&gone).unwrap();
+        let name = format!("/proc/self/fd/{}/x", std::os::fd::AsRawFd::as_raw_fd(&file));
+        assert!(at(&name).is_some_and(|why| why.ends_with("not a directory")));
     }
 }

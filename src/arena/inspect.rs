@@ -322,9 +322,10 @@ impl<D: Driver> Arena<D> {
     pub fn mem_info(&self) -> Result<MemInfo, Code> {
         self.tell(&Mark::Order(ArenaOrder::MemInfo));
         self.settle_what_is_done();
-        if self.strategy.takes_chunks() && self.state.lock().counters.reserved().is_zero() {
-            // What the first request will keep back for waits can be had by nobody.
-            self.driver.prepare_to_settle(true);
+        if self.strategy.takes_chunks() {
+            // What a request will keep back for waits can be had by nobody.
+            let is_first = self.state.lock().counters.reserved().is_zero();
+            self.driver.prepare_to_settle(is_first);
         }
         Ok(self.mem_info_with(self.ask_memory()?))
     }

@@ -6,6 +6,8 @@
  *   page_kept ample_later   another family has most of it at the first request, gives it
  *                           back, and the program works in the room for a while
  *
+ *   page_kept told            the same, but what cudaMemGetInfo tells then is taken, in pages
+ *
  * Exit: 0 right, 1 something failed, 3 the block was not there again.
  */
 #include "gpu.h"
@@ -34,13 +36,27 @@ static void begin_short(void) {
     void *block;
     *(void **)&create = find("cuMemCreate");
     *(void **)&release = find("cuMemRelease");
-    GPU(create(&handle, 60 * mib, &here, 0));
+    GPU(create(&handle, 62 * mib, &here, 0));
     GPU(gpu_malloc(&block, 1000));
     GPU(release(handle));
+}
+
+static void work(void) {
+    void *block;
     for (int i = 0; i < ROUNDS; i++) {
         GPU(gpu_malloc(&block, (1 + i % 20) * mib));
         GPU(gpu_free(block));
     }
+}
+
+static int take_what_is_told(void) {
+    size_t free_bytes, total;
+    void *block;
+    int refused = 0;
+    GPU(gpu_mem_info(&free_bytes, &total));
+    for (size_t i = 0; i < free_bytes / (2 * mib); i++)
+        refused += gpu_malloc(&block, 2 * mib) != 0;
+    return refused ? 3 : 0;
 }
 
 int main(int argc, char **argv) {
@@ -50,16 +66,22 @@ int main(int argc, char **argv) {
     gpu_graph graph;
     void *block, *last = NULL;
     int refused;
-    if (!is_nearly_full && (argc != 2 || strcmp(argv[1], "ample_later"))) {
-        fprintf(stderr, "usage: page_kept nearly_full | ample_later\n");
+    const int is_told = argc == 2 && !strcmp(argv[1], "told");
+    if (!is_told && !is_nearly_full && (argc != 2 || strcmp(argv[1], "ample_later"))) {
+        fprintf(stderr, "usage: page_kept nearly_full | ample_later | told\n");
         return 2;
     }
     GPU(gpu_set_device(0));
+    if (is_told) {
+        begin_short();
+        return take_what_is_told();
+    }
     GPU(gpu_stream_create(&stream));
     if (is_nearly_full) {
         GPU(gpu_malloc(&block, 60 * mib));
     } else {
         begin_short();
+        work();
         /* Of one chunk the next requests get parts. */
         GPU(gpu_malloc(&block, 2 * size));
         GPU(gpu_free(block));

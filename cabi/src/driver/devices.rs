@@ -54,11 +54,19 @@ pub(crate) struct Device {
     /// How many pages that its contexts keep back are free in the driver now, to be taken
     /// again.
     pub(super) lent: AtomicUsize,
+    /// Whether the program knows how much of it is free.
+    pub(super) has_told_free: AtomicBool,
     /// What was in use that the process has not, when the driver was last asked.
     elsewhere: SpinMutex<Option<(Bytes, SystemTime)>, Brief>,
 }
 
 impl Device {
+    /// The program is told how much is free: from now on nothing of that is kept back.
+    pub(crate) fn tells_free(&self) {
+        // Relaxed: it stands for itself.
+        self.has_told_free.store(true, Ordering::Relaxed);
+    }
+
     /// The driver said how much is free, and how much there is in all.
     pub(super) fn was_told(&self, info: MemInfo) {
         let used = info.total.saturating_sub(info.free);
@@ -147,6 +155,7 @@ fn make(handle: CUdevice, total: Option<Bytes>) -> &'static Device {
         pausing: Busy::new(),
         least_peaks: SpinMutex::new([Bytes::ZERO; 2]),
         lent: AtomicUsize::new(0),
+        has_told_free: AtomicBool::new(false),
         elsewhere: SpinMutex::new(None),
     };
     let mut devices = DEVICES.lock();

@@ -4,9 +4,10 @@
 //! process ([`contexts`]), any of which can still be using a block. Cost: an
 //! event for each of them per fence.
 
+use std::cell::OnceCell;
 use std::ptr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vramalloc_core::driver::{IfEnding, OwnCaches, Whose, ask_until};
 use vramalloc_core::{Address, Bytes, Code, Driver, MemInfo};
@@ -15,7 +16,7 @@ use crate::driver::context::{Context, Decision, lasts};
 use crate::driver::devices::Device;
 use crate::driver::fence::{Fence, runs_nothing, wait_for};
 use crate::driver::mapping::{Ability, Backups};
-use crate::driver::reserve::Beyond;
+use crate::driver::reserve::{Beyond, When};
 use crate::driver::{capture, contexts, reserve, streams, whose};
 use crate::process::fast_local::fast_local;
 use crate::process::{cancel, guard};
@@ -265,7 +266,12 @@ impl Driver for RealDriver {
     }
 
     fn prepare_to_settle(&self, is_first: bool) {
-        reserve::keep_back(&self.own, !is_first || !self.is_alone());
+        let when = match (is_first, self.is_alone()) {
+            (true, true) => When::Alone,
+            (true, false) => When::Beside,
+            (false, _) => When::Later,
+        };
+        reserve::keep_back(&self.own, when);
     }
 
     fn wait_by_free(&self, whose: Whose) -> Result<bool, Code> {
@@ -291,10 +297,12 @@ impl Driver for RealDriver {
 /// another context keeps last, since that one's work is waited for too.
 fn wait_by_free(own: &Context, context: &Context, beyond: Beyond) -> Result<(), Code> {
     let settle = || {
+        let end = OnceCell::new();
+        let until = || *end.get_or_init(|| Instant::now() + reserve::PATIENCE);
         let mut waited = reserve::wait_by_free(context, Beyond::Refused);
         let lacks = |waited| waited == Err(Code::OUT_OF_MEMORY) && beyond == Beyond::Allowed;
         if lacks(waited) && own.handle() != context.handle() {
-            waited = reserve::wait_by_that_of(own, context);
+            waited = reserve::wait_by_that_of(own, context, until());
         }
         if lacks(waited) {
             waited = reserve::wait_by_free(context, beyond);
@@ -302,7 +310,7 @@ fn wait_by_free(own: &Context, context: &Context, beyond: Beyond) -> Result<(), 
         let others = lacks(waited).then(|| contexts::others_than(context.handle()));
         for other in others.iter().flatten() {
             if lacks(waited) {
-                waited = reserve::wait_by_that_of(other, context);
+                waited = reserve::wait_by_that_of(other, context, until());
             }
         }
         waited

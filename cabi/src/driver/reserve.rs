@@ -24,6 +24,7 @@ mod loans;
 mod waits;
 
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use spin::mutex::SpinMutex;
@@ -36,7 +37,7 @@ use crate::driver::devices::{self, Device};
 use crate::real;
 use crate::types::{CUdevice, CUdeviceptr, CudaResult};
 
-pub(crate) use self::loans::asking;
+pub(crate) use self::loans::{PATIENCE, asking};
 pub(super) use self::loans::{alloc, asking_in};
 pub(crate) use self::waits::{Beyond, wait_by_free, wait_by_that_of};
 
@@ -145,15 +146,15 @@ impl Reserve {
         }
     }
 
-    /// Takes out what there is to lend it. Another loan is waited for, and not for long.
+    /// Takes out what there is to lend it. A thread that has it is waited for until then.
     ///
     /// # Errors
-    /// [`Code::OUT_OF_MEMORY`] where another thread has it.
-    fn take_out_to_lend(&self) -> Result<InHand<'_>, Code> {
+    /// [`Code::OUT_OF_MEMORY`] where it has it still.
+    fn take_out_to_lend(&self, until: Instant) -> Result<InHand<'_>, Code> {
         let mut held = None;
-        wait_within(loans::PATIENCE, || {
+        wait_within(until.saturating_duration_since(Instant::now()), || {
             held = self.try_take_out();
-            held.is_some() || *self.state.lock() != State::Lent
+            held.is_some()
         });
         held.ok_or(Code::OUT_OF_MEMORY)
     }
@@ -320,9 +321,20 @@ fn is_ample(context: &Context, device: &Device) -> bool {
         && has_slack(Bytes::new(total as u64), Bytes::new(free as u64))
 }
 
-/// Keeps a page back in a context, if it can be had, and where others could use it
-/// (`is_shared`) memory is ample.
-pub(crate) fn keep_back(context: &Context, is_shared: bool) {
+/// When a page is kept back.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum When {
+    /// With the first chunk of a context that is alone.
+    Alone,
+    /// With the first chunk of one that is not.
+    Beside,
+    /// Later.
+    Later,
+}
+
+/// Keeps a page back in a context, if it can be had: of a lone one in any case, of others where
+/// memory is ample, and later where the program was not told that the page is free.
+pub(crate) fn keep_back(context: &Context, when: When) {
     let reserve = context.reserve();
     if *reserve.state.lock() != State::Nothing {
         return;
@@ -330,7 +342,9 @@ pub(crate) fn keep_back(context: &Context, is_shared: bool) {
     let has_room = |device: &&Device| {
         let limit = device.quota.limit();
         limit.is_none_or(|limit| limit >= LEAST_LIMIT)
-            && (!is_shared || is_ample(context, device))
+            // Relaxed: it stands for itself.
+            && !(when == When::Later && device.has_told_free.load(Ordering::Relaxed))
+            && (when == When::Alone || is_ample(context, device))
             && device.quota.take(PAGE)
     };
     if reserve.device(context).filter(has_room).is_none() {

@@ -21,7 +21,7 @@ use crate::real;
 use crate::types::CUdeviceptr;
 
 /// A driver that is asked for memory answers sooner than that, and most kernels end sooner.
-pub(super) const PATIENCE: Duration = Duration::from_millis(50);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(50);
 
 /// How much is lent, on all devices.
 static LENT: AtomicUsize = AtomicUsize::new(0);

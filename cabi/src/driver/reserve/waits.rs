@@ -4,6 +4,7 @@
 //! Cost: two driver calls for each wait.
 
 use std::ptr;
+use std::time::Instant;
 
 use vramalloc_core::Code;
 use vramalloc_core::driver::PAGE;
@@ -74,17 +75,21 @@ pub(crate) fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code
 }
 
 /// Waits for a context that has nothing to wait with by what another one of its device keeps
-/// back, whose work is waited for too.
+/// back, whose work is waited for too; `until`: how long a thread that has it is waited for.
 ///
 /// # Errors
 /// As [`wait_by_free`]; [`Code::OUT_OF_MEMORY`] too if the other one keeps nothing.
-pub(crate) fn wait_by_that_of(lender: &Context, context: &Context) -> Result<(), Code> {
+pub(crate) fn wait_by_that_of(
+    lender: &Context,
+    context: &Context,
+    until: Instant,
+) -> Result<(), Code> {
     let device = context.reserve().device(context);
     let device = device.ok_or(Code::OUT_OF_MEMORY)?;
     let its = lender.reserve().device(lender);
     its.filter(|its| ptr::eq(*its, device))
         .ok_or(Code::OUT_OF_MEMORY)?;
-    let mut held = lender.reserve().take_out_to_lend()?;
+    let mut held = lender.reserve().take_out_to_lend(until)?;
     let mut parts = held.memory.map(Kept::parts).ok_or(Code::OUT_OF_MEMORY)?;
     held.lend();
     let _lent = Lent::begin(device);

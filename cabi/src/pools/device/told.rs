@@ -15,7 +15,9 @@ impl DevicePool {
         if self.device.quota.limit().is_some() {
             shortage::look_elsewhere(self.device());
         }
-        Ok(self.with_idle_elsewhere(self.arena.mem_info()?))
+        let info = self.arena.mem_info()?;
+        self.device.tells_free();
+        Ok(self.with_idle_elsewhere(info))
     }
 
     fn with_idle_elsewhere(&self, MemInfo { free, total }: MemInfo) -> MemInfo {
@@ -43,6 +45,7 @@ pub(crate) fn told(uuid: u128, info: MemInfo) -> Option<MemInfo> {
         return Some(at_most(limit, limit));
     };
     let limit = device.quota.limit()?;
+    device.tells_free();
     Some(match pools_on(device.handle).first() {
         Some(pool) => pool.with_idle_elsewhere(pool.arena.mem_info_with(info)),
         None => at_most(limit.saturating_sub(device.quota.reserved()), limit),

@@ -78,7 +78,7 @@ pub(crate) fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code
 /// back, whose work is waited for too; `until`: how long a thread that has it is waited for.
 ///
 /// # Errors
-/// As [`wait_by_free`]; [`Code::OUT_OF_MEMORY`] too if the other one keeps nothing.
+/// As [`wait_by_free`]; [`Code::OUT_OF_MEMORY`] too if the other one lends nothing.
 pub(crate) fn wait_by_that_of(
     lender: &Context,
     context: &Context,
@@ -105,6 +105,8 @@ pub(crate) fn wait_by_that_of(
         Ok(())
     });
     // Not within the lender: that may end meanwhile, which this one's work may depend on.
+    // What the lender answers says nothing of the context's work.
+    let given = given.map_err(|_| Code::OUT_OF_MEMORY);
     let waited = given.and_then(|()| context.within_now(wait_with_little));
     let _ends = lender.within_now(|| {
         parts = filled(parts);

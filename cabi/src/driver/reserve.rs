@@ -4,14 +4,14 @@
 //! The driver's own free is the only call that waits for a device and that a
 //! capture allows, and it needs memory to free. When memory is short there is
 //! none to be had for that. So a page is taken with the first chunk, after it unless chunks
-//! take shares of the device, or later, when much more is left: two halves, which the driver
-//! puts into one page of the context's. A wait frees the one and takes it again; the other one keeps the page
-//! meanwhile, so that nobody else can get it. (That the free of a small block waits, in a
+//! take shares of the device, or after a later one, when much more is left: two halves, which
+//! the driver puts into one page of the context's. A wait frees the one and takes it again;
+//! the other one keeps the page meanwhile, so that nobody else can get it. (That the free of a small block waits, in a
 //! capture too, was seen on a GPU: docs/gpu, `free_waits` and `capture_free_waits`.)
 //!
-//! A context that keeps none waits with a page that it takes and frees. Where there is none,
-//! the page of another context is freed and taken again for it, and in between nobody in the
-//! process asks the driver for memory of the device, for a while ([`loans`]).
+//! A context that keeps none waits with a few bytes that it takes and frees. Where there is
+//! no page for them, that of another context is freed and taken again for it, and in between
+//! nobody in the process asks the driver for memory of the device, for a while ([`loans`]).
 //!
 //! Owns that page, one for each context with chunks. It counts towards the limit, since the
 //! device has lost it, but not in the counters and statistics of an arena: the program never
@@ -52,8 +52,8 @@ const LITTLE: Bytes = Bytes::new(512);
 /// device, which has a page for a wait.
 const LEAST_LIMIT: Bytes = Bytes::mib(32);
 
-/// So much of the device, and of the limit, is left to the program, if it is not more than
-/// [`MOST_SLACK`].
+/// Memory is ample where, besides the page, this part of the device is free, and of the limit;
+/// [`MOST_SLACK`] is enough in any case.
 const SLACK_PART: u64 = 16;
 
 const MOST_SLACK: Bytes = Bytes::mib(64);

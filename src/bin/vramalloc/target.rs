@@ -15,7 +15,7 @@ use vramalloc_core::stats::write_whole;
 
 use super::output::{NOT_WRITTEN, is_stream, of_file, printed, say};
 
-/// So many bytes of a file tell what it is.
+/// How many bytes are read of a file to tell what it is.
 const START: u64 = 256;
 
 /// Checks that nothing is lost if a result is written to `target`, before what it is made of

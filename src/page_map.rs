@@ -1,6 +1,6 @@
 //! From an address to the arena and the block that it belongs to.
 //!
-//! Owns a radix tree over the 48 bits of a device address: *regions* of
+//! Owns a radix tree over the [`ADDRESS_BITS`] of a device address: *regions* of
 //! 4 GiB, in them *pages* of 2 MiB, in them *subpages* of 64 KiB, in them one
 //! slot for each 512 bytes. Where few blocks start in a page of one chunk, the
 //! page tells of them itself ([`inline`]). One map serves all arenas of a process, so that a
@@ -48,6 +48,9 @@ use tenure::{Holder, Tenure};
 /// Blocks and direct allocations start at multiples of this.
 pub(crate) const SLOT: Bytes = Bytes::new(1 << SLOT_SHIFT);
 
+/// Addresses have so many bits.
+pub(crate) const ADDRESS_BITS: u32 = 48;
+
 const SLOT_SHIFT: u32 = 9;
 #[cfg(not(loom))]
 const BITS: Bits = Bits {
@@ -81,6 +84,8 @@ const PAGE_SHIFT: u32 = SUBPAGE_SHIFT + BITS.subpages;
 const REGION_SHIFT: u32 = PAGE_SHIFT + BITS.pages;
 const PAGE: Bytes = Bytes::new(1 << PAGE_SHIFT);
 const SUBPAGE: Bytes = Bytes::new(1 << SUBPAGE_SHIFT);
+
+const _: () = assert!(REGION_SHIFT + BITS.regions <= ADDRESS_BITS);
 
 /// Names an arena in a process; the doors' registry gives them out, from 0 and
 /// below 2^30.

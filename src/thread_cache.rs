@@ -31,7 +31,7 @@
 //!   and no figure changes.
 //!
 //! Cost: an exchange for an allocation, two for a free; 40 KiB for each cache that
-//! was ever open, and 32 bytes for each block that it once kept at a time.
+//! was ever open, and 16 bytes for each block that it once kept at a time.
 
 mod activity;
 mod cache;

@@ -258,12 +258,12 @@ impl<D: Driver> Arena<D> {
         }
         let ended = self.hub.ended();
         let closed = self.hub.asked(own, |kept| kept.close_alone(ended));
-        let Some(number) = closed.flatten() else {
+        let Some(name) = closed.flatten() else {
             return false;
         };
         // What is freed from now on, also by what the driver calls, is in the next batch.
         let is_done = matches!(self.driver.fence_unless_done_from(own.seat()), Ok(None));
-        (self.hub).asked(own, |kept| kept.closed_alone(number, is_done));
+        (self.hub).asked(own, |kept| kept.closed_alone(name, is_done));
         is_done
     }
 

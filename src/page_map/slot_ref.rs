@@ -4,6 +4,8 @@
 //! the words of cacheable blocks, which threads change without it. Cost: a load or
 //! a store; an exchange where a cacheable block is freed.
 
+use crate::address::Bytes;
+use crate::library::LibraryId;
 use crate::page_map::slot_word::SlotWord;
 use crate::page_map::{ArenaId, Page, Slot};
 use crate::sync::atomic::Ordering;
@@ -111,9 +113,12 @@ impl CacheableSlot {
         keep(self.0, live)
     }
 
-    /// The program gets the block that the calling thread keeps.
+    /// The program gets the block that the calling thread keeps, for this request.
     #[inline]
-    pub(crate) fn hand_out(self, live: SlotWord) {
+    pub(crate) fn hand_out(self, request: Bytes, library: LibraryId) {
+        // Relaxed: who keeps it has said so here, or got it from who did, by a lock.
+        let kept = SlotWord::from_word(self.0.load(Ordering::Relaxed));
+        let live = kept.requested(request, library);
         // Release: pairs with the Acquire in `word`.
         self.0.store(live.word(), Ordering::Release);
     }

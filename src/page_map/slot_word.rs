@@ -114,18 +114,13 @@ impl SlotWord {
         SlotWord(self.0 | KEPT)
     }
 
-    /// The same block, held by nobody that is known, who asked for one byte.
-    #[inline]
-    pub(crate) fn unrequested(self) -> SlotWord {
-        SlotWord(self.0 & !(KEPT | (REQUESTS * LIBRARIES - 1)))
-    }
-
-    /// The same block, of which that was said, held by this library of the program,
-    /// which asked for so much, at most [`MOST_CACHEABLE`].
+    /// The same block, live, of this library of the program, which asked for so much, at
+    /// most [`MOST_CACHEABLE`].
     #[inline]
     pub(crate) fn requested(self, request: Bytes, library: LibraryId) -> SlotWord {
         let library = u64::from(library.number()) << LIBRARY_SHIFT;
-        SlotWord(self.0 | request.get().wrapping_sub(1) | library)
+        let block = self.0 & !(KEPT | (REQUESTS * LIBRARIES - 1));
+        SlotWord(block | request.get().wrapping_sub(1) | library)
     }
 
     /// The size of a block that threads may keep, in slots less one.
@@ -133,18 +128,6 @@ impl SlotWord {
     #[allow(clippy::cast_possible_truncation, reason = "masked to a few bits")]
     pub(crate) fn slots_less_one(self) -> usize {
         (self.0 >> SLOTS_SHIFT & (SLOTS - 1)) as usize
-    }
-
-    /// The size of a block that threads may keep, in slots.
-    #[inline]
-    pub(crate) fn slots(self) -> u64 {
-        (self.0 >> SLOTS_SHIFT & (SLOTS - 1)) + 1
-    }
-
-    /// Its size.
-    #[inline]
-    pub(crate) fn size(self) -> Bytes {
-        Bytes::new(self.slots() * SLOT.get())
     }
 
     /// What the program asked for when it got such a block.
@@ -214,19 +197,23 @@ mod tests {
         {
             for (slots, request) in [(1, 1), (1, 512), (128, 65025), (128, 65536), (9, 4097)] {
                 let (size, request) = (Bytes::new(slots * 512), Bytes::new(request));
+                let less_one = usize::try_from(slots - 1).unwrap();
                 let [library, other] = [7, 31].map(LibraryId::new);
                 let word = SlotWord::cacheable(arena, number, size, request, library).unwrap();
                 assert_eq!(word.library(), library);
                 let owner = SlotWord::of_owner(arena);
-                for word in [word, word.kept().unrequested().requested(request, other)] {
+                for word in [word, word.kept().requested(request, other)] {
                     assert!(word.is_cacheable() && !word.is_kept() && word.is_live_of(owner));
                     assert!(!word.is_live_of(SlotWord::of_owner(ArenaId(arena.0 ^ 1))));
-                    assert_eq!((word.size(), word.request()), (size, request));
+                    assert_eq!((word.slots_less_one(), word.request()), (less_one, request));
                     assert_eq!((word.number(), word.direct()), (Some(number), None));
                 }
                 let kept = word.kept();
                 assert!(kept.is_kept() && !kept.is_live_of(owner));
-                assert_eq!((kept.number(), kept.size()), (Some(number), size));
+                assert_eq!(
+                    (kept.number(), kept.slots_less_one()),
+                    (Some(number), less_one)
+                );
             }
         }
     }

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use crate::address::{Address, Bytes};
 use crate::library::{LibraryId, LibraryUnits};
 use crate::page_map::{CacheableSlot, PageMap, RecentSubpages, SLOT};
-use crate::thread_cache::queue::KeptBlock;
+use crate::thread_cache::queue::{Batch, KeptBlock};
 use crate::thread_cache::room::{Headroom, PackedRoom};
 use crate::thread_cache::sizes::{Size, Sizes, number_of, size_of};
 pub(super) use batches::BLOCK_PART;
@@ -22,9 +22,6 @@ use batches::{Alone, MUCH, Turnover};
 
 /// How many blocks pass from one thread to another at a time.
 const PARCEL: u64 = 64;
-
-/// The batch of blocks that the device is done with, wherever they come from.
-const DONE: u64 = 0;
 
 /// This part of its blocks leaves a cache that is full.
 const SHED: usize = 4;
@@ -47,10 +44,10 @@ pub(crate) struct Kept {
     /// What may still be freed before the cache looks whether its open batch is
     /// full, or the cache is.
     left: PackedRoom,
-    /// The number of the open batch.
-    open: u64,
-    /// The device is done with batches below this number.
-    over: u64,
+    /// The open batch.
+    open: Batch,
+    /// The device is done with the batches before this one.
+    over: Batch,
     /// None before the cache is opened first.
     recent: Option<RecentSubpages>,
     sizes: Sizes,
@@ -65,7 +62,7 @@ pub(crate) struct Kept {
     /// Blocks freed and handed out until it was asked whether its thread uses it.
     used: u64,
     /// Batches with the epochs that cover them, the oldest first.
-    sealed: VecDeque<(u64, u64)>,
+    sealed: VecDeque<(Batch, u64)>,
     /// The slots of the batch that was closed last.
     closed: u64,
     /// The bytes that the program held when that was noted last.
@@ -105,7 +102,7 @@ impl Kept {
     fn take_first(&mut self, number: usize, request: Bytes, library: LibraryId) -> Option<Address> {
         let size = self.sizes.get_mut(number)?;
         let block = *size.blocks.first()?;
-        if block.batch >= self.over {
+        if !block.is_before(self.over) {
             return None;
         }
         let of_block = size.block;
@@ -113,13 +110,13 @@ impl Kept {
             return None;
         }
         // Counted afterwards, so that nothing that was read has to be remembered.
-        block.slot.hand_out(block.word.requested(request, library));
+        block.slot.hand_out(request, library);
         size.blocks.pop();
         size.requested += request.get();
         self.room = self.room.without(of_block);
         self.asked -= request.get();
         self.libraries.add(library, of_block.slots());
-        Some(block.address)
+        Some(block.address())
     }
 
     /// The same whatever room there is: the arena counts it. With it, its size.
@@ -131,8 +128,8 @@ impl Kept {
         let number = self.sizes.near(number_of(request), self.over)?;
         let block = self.sizes.get_mut(number)?.take()?;
         self.count(number, -1);
-        block.slot.hand_out(block.word.requested(request, library));
-        Some((block.address, block.word.size()))
+        block.slot.hand_out(request, library);
+        Some((block.address(), Bytes::new(size_of(number))))
     }
 
     /// A size that serves a request, of which the thread frees far more blocks than it
@@ -178,10 +175,7 @@ impl Kept {
     }
 
     fn take_over(&mut self, number: usize, block: KeptBlock) {
-        let block = KeptBlock {
-            batch: DONE,
-            ..block
-        };
+        let block = block.of_batch(Batch::DONE);
         self.sizes.grow(number, block);
         if let Some(size) = self.sizes.get_mut(number) {
             size.put_first(block);
@@ -232,12 +226,7 @@ impl Kept {
         self.room = self.room.with(of_block);
         self.asked += word.request().get();
         self.libraries.sub(word.library(), of_block.slots());
-        end.push(KeptBlock {
-            address,
-            slot,
-            word: word.unrequested(),
-            batch: self.open,
-        });
+        end.push(KeptBlock::new(slot, address, self.open));
         Some(())
     }
 
@@ -253,14 +242,8 @@ impl Kept {
 
     /// Makes that place.
     pub(crate) fn prepare(&mut self, slot: CacheableSlot, address: Address) {
-        let word = slot.word();
-        let filler = KeptBlock {
-            address,
-            slot,
-            word,
-            batch: self.open,
-        };
-        self.sizes.grow(word.slots_less_one(), filler);
+        let filler = KeptBlock::new(slot, address, self.open);
+        self.sizes.grow(slot.word().slots_less_one(), filler);
     }
 
     #[inline]
@@ -285,8 +268,8 @@ impl Kept {
     /// live.
     pub(crate) fn open(&mut self, opening: u64, owner: u64, most: Bytes, is_sparing: bool) {
         (self.opening, self.owner) = (opening, owner);
-        // After that of `DONE`.
-        (self.open, self.over) = (self.open.max(DONE + 1), self.over.max(DONE + 1));
+        let first = Batch::DONE.next();
+        (self.open, self.over) = (self.open.max(first), self.over.max(first));
         self.recent = self.recent.take().or_else(RecentSubpages::new);
         (self.most, self.closed) = (most.get(), 0);
         self.alone = Alone::new(self.room);
@@ -339,14 +322,15 @@ impl Kept {
         let (sealed, over, beside_room) = (&self.sealed, self.over, &mut self.beside_room);
         self.sizes.change_used(|size| {
             for _ in 0..count(size) {
-                let Some(KeptBlock { address, batch, .. }) = size.take() else {
+                let Some(block) = size.take() else {
                     break;
                 };
+                let batch = block.batch();
                 *beside_room = beside_room.wrapping_sub(size.block.slots());
                 let at = sealed.partition_point(|(last, _)| *last < batch);
                 let epoch = sealed.get(at).map(|(_, epoch)| *epoch);
                 each(Recalled {
-                    address,
+                    address: block.address(),
                     epoch,
                     is_reclaimable: batch < over,
                 });

@@ -140,7 +140,7 @@ fn loom_a_recalled_block_waits_for_a_fence_after_its_free() {
         let map = &hub.map;
         map.cacheable(BLOCK)
             .unwrap()
-            .hand_out(word(map).unrequested().requested(SIZE, LibraryId::UNKNOWN));
+            .hand_out(SIZE, LibraryId::UNKNOWN);
         let next = with_block_kept(&hub, &mut caches);
         owner.join().unwrap();
         let lacking = hub.take_refreshed(next, SIZE, LibraryId::UNKNOWN);

@@ -4,20 +4,76 @@
 //! is copied to one of twice its length.
 
 use crate::address::Address;
-use crate::page_map::{CacheableSlot, SlotWord};
+use crate::page_map::{ADDRESS_BITS, CacheableSlot, SLOT};
 
 /// The length of a ring when the first block comes.
 const FIRST: usize = 16;
 
-/// A block, where it is told of and what is said there but for a request, and the
-/// batch in which it was freed. The word stands here too, so that it can be written
-/// without having been read: another processor may have its line.
+/// A batch: its number, in the bits of a word that the number of a slot leaves.
+#[derive(Copy, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Batch(u64);
+
+const SLOT_BITS: u32 = ADDRESS_BITS - SLOT.get().ilog2();
+
+impl Batch {
+    /// The first one: the device is done with its blocks, wherever they come from.
+    pub(super) const DONE: Batch = Batch::of(0);
+
+    pub(super) const LAST: Batch = Batch(!(Batch::of(1).0 - 1));
+
+    /// The one with this number, which is no higher than that of the last one.
+    pub(super) const fn of(number: u64) -> Batch {
+        Batch(number << SLOT_BITS)
+    }
+
+    pub(super) const fn next(self) -> Batch {
+        Batch(self.0 + Batch::of(1).0)
+    }
+
+    /// The one so many before this one, or the first.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn before(self, count: u64) -> Batch {
+        Batch(self.0.saturating_sub(Batch::of(count).0))
+    }
+}
+
+/// A block: where it is told of, and in one word the batch in which it was freed and
+/// the number of the slot. Small, since a thread goes round in all that it keeps of a
+/// size.
 #[derive(Copy, Clone)]
 pub(super) struct KeptBlock {
-    pub(super) address: Address,
     pub(super) slot: CacheableSlot,
-    pub(super) word: SlotWord,
-    pub(super) batch: u64,
+    place: u64,
+}
+
+impl KeptBlock {
+    #[inline]
+    pub(super) fn new(slot: CacheableSlot, address: Address, batch: Batch) -> KeptBlock {
+        let place = batch.0 | (address.get() / SLOT.get());
+        KeptBlock { slot, place }
+    }
+
+    #[inline]
+    pub(super) fn address(self) -> Address {
+        let number = self.place << (u64::BITS - SLOT_BITS) >> (u64::BITS - SLOT_BITS);
+        Address::new(number * SLOT.get())
+    }
+
+    #[inline]
+    pub(super) fn batch(self) -> Batch {
+        Batch(self.place & Batch::LAST.0)
+    }
+
+    /// Whether it is of a batch before this one.
+    #[inline]
+    pub(super) fn is_before(self, batch: Batch) -> bool {
+        self.place < batch.0
+    }
+
+    /// The same block of another batch.
+    pub(super) fn of_batch(self, batch: Batch) -> KeptBlock {
+        KeptBlock::new(self.slot, self.address(), batch)
+    }
 }
 
 /// See the module.
@@ -131,6 +187,15 @@ impl Queue {
         first
     }
 
+    /// Changes the batch of each block by `batch`.
+    pub(super) fn change_batches(&mut self, batch: impl Fn(Batch) -> Batch) {
+        for number in 0..self.len() {
+            let at = self.place(self.out.wrapping_add(number));
+            let block = &mut self.ring[at];
+            *block = block.of_batch(batch(block.batch()));
+        }
+    }
+
     /// Counts from zero again; nothing is in it.
     pub(super) fn restart(&mut self) {
         (self.out, self.put) = (0, 0);
@@ -151,20 +216,19 @@ mod tests {
             for (batch, step) in (0..).zip(steps) {
                 if step > 0 {
                     let address = Address::new(batch * 512);
-                    let word = SlotWord::NONE;
-                    let block = KeptBlock { address, slot, word, batch };
+                    let block = KeptBlock::new(slot, address, Batch::of(batch));
                     prop_assert_eq!(queue.grow(block), std::mem::take(&mut is_new));
                     if step == 1 {
                         queue.push_first(block);
-                        model.push_front(batch);
+                        model.push_front(Batch::of(batch));
                     } else {
                         queue.end().unwrap().push(block);
-                        model.push_back(batch);
+                        model.push_back(Batch::of(batch));
                     }
                 } else {
-                    prop_assert_eq!(queue.take().map(|block| block.batch), model.pop_front());
+                    prop_assert_eq!(queue.take().map(KeptBlock::batch), model.pop_front());
                 }
-                prop_assert_eq!(queue.first().map(|block| block.batch), model.front().copied());
+                prop_assert_eq!(queue.first().map(|block| block.batch()), model.front().copied());
                 prop_assert_eq!(queue.len(), model.len());
                 prop_assert_eq!(queue.put().wrapping_sub(queue.out()), model.len() as u64);
             }

@@ -1,11 +1,11 @@
 //! The queues of a cache, one for each size of block.
 //!
 //! Invariant: what a queue holds was handed out last for a request of its own size
-//! class. Cost: 8 KiB, and 32 bytes for each block that a queue once held at a time.
+//! class. Cost: 8 KiB, and 16 bytes for each block that a queue once held at a time.
 
 use crate::address::Bytes;
 use crate::page_map::{MOST_CACHEABLE, SLOT};
-use crate::thread_cache::queue::{KeptBlock, Queue};
+use crate::thread_cache::queue::{Batch, KeptBlock, Queue};
 use crate::thread_cache::room::PackedRoom;
 
 /// Sizes of blocks, each with a queue.
@@ -86,8 +86,9 @@ impl Size {
     /// Whether the device is done with its first block, if batches below this
     /// number are over.
     #[inline]
-    pub(super) fn is_reclaimable(&self, over: u64) -> bool {
-        self.blocks.first().is_some_and(|first| first.batch < over)
+    pub(super) fn is_reclaimable(&self, over: Batch) -> bool {
+        let first = self.blocks.first();
+        first.is_some_and(|first| first.is_before(over))
     }
 
     /// Blocks that came back and were not handed out again; wraps.
@@ -188,7 +189,7 @@ impl Sizes {
     /// The number of this size, or one of the next ones of the same class, that has
     /// a reclaimable block. So what happens to a block counts in the class of its
     /// request.
-    pub(super) fn near(&self, number: usize, over: u64) -> Option<usize> {
+    pub(super) fn near(&self, number: usize, over: Batch) -> Option<usize> {
         let last = if self.is_exact {
             number
         } else {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::page_map::PageMap;
+use proptest::prelude::*;
 
 const ARENA: ArenaId = ArenaId(0);
 const SIZE: Bytes = Bytes::new(512);
@@ -97,10 +98,10 @@ fn a_full_cache_gives_back_less_of_what_takes_no_room() {
 fn what_is_freed_while_the_fence_is_made_waits() {
     let mut cache = Fixture::new();
     let before = cache.free(0);
-    let batch = cache.kept.close_alone(1).unwrap();
+    let name = cache.kept.close_alone(1).unwrap();
     let meanwhile = cache.free(1);
     assert_eq!(cache.take(), None);
-    cache.kept.closed_alone(batch, true);
+    cache.kept.closed_alone(name, true);
     assert_eq!(cache.take(), Some(before));
     assert_eq!(cache.take(), None);
     assert_eq!(cache.recall(1), [(meanwhile, None, false)]);
@@ -112,8 +113,8 @@ fn what_is_freed_while_the_fence_is_made_waits() {
 fn a_batch_whose_fence_is_not_reached_is_the_arenas() {
     let mut cache = Fixture::new();
     let block = cache.free(0);
-    let batch = cache.kept.close_alone(1).unwrap();
-    cache.kept.closed_alone(batch, false);
+    let name = cache.kept.close_alone(1).unwrap();
+    cache.kept.closed_alone(name, false);
     assert_eq!(cache.take(), None);
     cache.kept.close_batch(7);
     assert!(cache.kept.close_alone(7).is_none());
@@ -138,14 +139,94 @@ fn what_is_called_back_while_the_fence_is_made_has_none() {
 fn a_batch_that_was_closed_meanwhile_waits_for_its_own_fence() {
     let mut cache = Fixture::new();
     let block = cache.free(0);
-    let batch = cache.kept.close_alone(1).unwrap();
+    let name = cache.kept.close_alone(1).unwrap();
     assert!(cache.kept.close_alone(1).is_none());
     let later = cache.free(1);
     cache.kept.close_batch(3);
-    cache.kept.closed_alone(batch, true);
+    cache.kept.closed_alone(name, true);
     assert_eq!(cache.take(), Some(block));
     assert_eq!(cache.take(), None);
     assert_eq!(cache.recall(3), [(later, Some(3), false)]);
+}
+
+/// What happens in a cache.
+#[derive(Clone, Debug)]
+enum Step {
+    Free,
+    Take,
+    /// The arena closes the open batch.
+    Close,
+    /// The device is done with so many epochs more.
+    Ends(u64),
+    /// The thread closes the open batch.
+    CloseAlone,
+    /// It knows whether the device is done with the one that it closed last.
+    IsOver(bool),
+    /// So few numbers are left.
+    Numbers(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => Just(Step::Free),
+        4 => Just(Step::Take),
+        2 => Just(Step::Close),
+        2 => (0..3_u64).prop_map(Step::Ends),
+        2 => Just(Step::CloseAlone),
+        2 => any::<bool>().prop_map(Step::IsOver),
+        1 => (0..4_u64).prop_map(Step::Numbers),
+    ]
+}
+
+proptest! {
+    /// One cache comes to the last number again and again, the other never.
+    #[test]
+    fn batches_are_numbered_anew_and_nothing_else_changes(
+        steps in prop::collection::vec(step(), 0..120),
+    ) {
+        let mut caches = [Fixture::new(), Fixture::new()];
+        let (mut ended, mut epoch, mut number) = (1, 1, 200);
+        let mut names = [None; 2];
+        for step in steps {
+            match step {
+                Step::Free => number += 1,
+                Step::Close => epoch += 1,
+                Step::Ends(more) => ended = epoch.min(ended + more),
+                _ => {}
+            }
+            let each = |(at, cache): (usize, &mut Fixture)| match step {
+                Step::Free => Some(cache.free(number)),
+                Step::Take => cache.take(),
+                Step::Close => {
+                    cache.kept.close_batch(epoch - 1);
+                    None
+                }
+                Step::Ends(_) => {
+                    cache.kept.refresh(ended);
+                    None
+                }
+                Step::CloseAlone => {
+                    names[at] = cache.kept.close_alone(ended).or(names[at]);
+                    names[at].map(|_| Address::new(0))
+                }
+                Step::IsOver(is_over) => {
+                    let name = names[at].take();
+                    name.map(|name| cache.kept.closed_alone(name, is_over))
+                        .map(|()| Address::new(0))
+                }
+                Step::Numbers(left) => {
+                    if at == 1 {
+                        cache.kept.leave_numbers(left);
+                    }
+                    None
+                }
+            };
+            let found: Vec<Option<Address>> = caches.iter_mut().enumerate().map(each).collect();
+            prop_assert_eq!(found[0], found[1]);
+        }
+        let [one, other] = caches.each_mut().map(|cache| cache.recall(ended));
+        prop_assert_eq!(one, other);
+    }
 }
 
 #[test]

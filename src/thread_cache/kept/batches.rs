@@ -7,6 +7,7 @@
 
 use crate::page_map::SLOT;
 use crate::thread_cache::kept::Kept;
+use crate::thread_cache::queue::Batch;
 use crate::thread_cache::room::PackedRoom;
 
 /// A batch has at most so many bytes and blocks: of a fence of some 350 ns, each
@@ -43,10 +44,14 @@ pub(super) struct Alone {
     not_yet: u8,
     /// Whether the batch before the open one was, and nobody knows of its fence yet.
     is_pending: bool,
+    /// The batch that was closed so last.
+    last: Batch,
+    /// How many batches were closed so.
+    closed: u64,
     /// The slots of room when the arena closed one last, with those that there are more by
     /// something else than blocks that came or went; wraps.
     room: u64,
-    /// How many were, since the cache was opened.
+    /// How many are over, since the cache was opened.
     pub(super) ended: u64,
 }
 
@@ -69,12 +74,6 @@ impl Alone {
     fn is_with_the_arena(&mut self, room: PackedRoom) {
         self.room = room.slots();
         self.not_yet = self.not_yet.saturating_sub(1);
-    }
-
-    /// One was, and is over.
-    fn ends(&mut self) {
-        self.is_pending = false;
-        self.ended += 1;
     }
 
     /// There are so many slots of room more (or wrapped, fewer) by something else.
@@ -127,7 +126,7 @@ impl Kept {
             if epoch >= ended {
                 break;
             }
-            self.over = batch + 1;
+            self.over = batch.next();
             self.sealed.pop_front();
         }
     }
@@ -135,7 +134,7 @@ impl Kept {
     /// The device is done with batches below this number.
     #[cfg(all(test, loom))]
     pub(crate) fn pass(&mut self, over: u64) {
-        self.over = over;
+        self.over = Batch::of(over);
     }
 
     /// Whether the open batch is, where the cache has no place for another block.
@@ -181,7 +180,7 @@ impl Kept {
         self.begin_next_batch();
     }
 
-    /// Closes the open batch before a fence is made that may be reached at once: its number.
+    /// Closes the open batch before a fence is made that may be reached at once; names it.
     /// None where the device is not done with an older one, or it is the arena's turn: also
     /// where the thread frees far more than it takes, since the program may be coming down.
     pub(crate) fn close_alone(&mut self, ended: u64) -> Option<u64> {
@@ -189,26 +188,59 @@ impl Kept {
         if !self.sealed.is_empty() || !self.alone.may_be(self.room, self.used_of_batch()) {
             return None;
         }
-        let number = self.open;
         self.alone.is_pending = true;
+        self.alone.last = self.open;
+        self.alone.closed += 1;
         self.begin_next_batch();
-        Some(number)
+        Some(self.alone.closed)
     }
 
     /// Whether the fence was reached that was made after that batch was closed.
-    pub(crate) fn closed_alone(&mut self, number: u64, is_done: bool) {
+    pub(crate) fn closed_alone(&mut self, name: u64, is_done: bool) {
         if !is_done {
             self.alone.not_yet = AFTER_VAIN;
             return;
         }
-        self.over = self.over.max(number + 1);
-        self.alone.ends();
+        self.alone.ended += 1;
+        // Else the driver has called back, and an epoch covers it.
+        if name == self.alone.closed {
+            self.alone.is_pending = false;
+            self.over = self.over.max(self.alone.last.next());
+        }
     }
 
     fn begin_next_batch(&mut self) {
-        self.open += 1;
+        if self.open == Batch::LAST {
+            self.renumber();
+        }
+        self.open = self.open.next();
         self.begun = self.left;
         self.begin_batch();
+    }
+
+    /// Numbers batches anew, from the lowest number on: those that are over have one, and
+    /// those that the same fence covers. Takes a step for each block.
+    #[cold]
+    fn renumber(&mut self) {
+        let (over, last, sealed) = (self.over, self.alone.last, &self.sealed);
+        let number = |batch| {
+            if batch < over {
+                return Batch::DONE;
+            }
+            let before = sealed.partition_point(|(sealed, _)| *sealed < batch);
+            Batch::of(1 + before as u64 + u64::from(last < batch))
+        };
+        (self.sizes).change_used(|size| size.blocks.change_batches(number));
+        let renumbered = sealed.iter().map(|&(batch, epoch)| (number(batch), epoch));
+        (self.open, self.alone.last) = (number(self.open), number(last));
+        self.sealed = renumbered.collect();
+        self.over = Batch::DONE.next();
+    }
+
+    /// Goes on as if so many batches had been that so few numbers are left.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn leave_numbers(&mut self, count: u64) {
+        self.open = self.open.max(Batch::LAST.before(count));
     }
 
     /// Whether the blocks that were handed out again were worth the fences that there were

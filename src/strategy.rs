@@ -28,6 +28,14 @@ pub(crate) use rounding::Rounder;
 /// Requests up to this size are small: they share slabs of one page.
 pub(crate) const SMALL: Bytes = Bytes::mib(1);
 
+/// What an arena holds when it takes a chunk.
+#[derive(Copy, Clone, Default)]
+pub(crate) struct Held {
+    pub(crate) bytes: Bytes,
+    /// Much is free in pieces of chunks in use ([`packing::is_scattered`]).
+    pub(crate) is_scattered: bool,
+}
+
 /// A pool: each has a free index of its own in the arena.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Pool {
@@ -117,19 +125,19 @@ impl Strategy {
         }
     }
 
-    /// The size of the chunk to take for a request of `size` bytes while `held`
-    /// bytes are held; at least the request, in whole units.
+    /// The size of the chunk to take for a request of `size` bytes while so much is
+    /// held; at least the request, in whole units.
     pub(crate) fn chunk(
         &self,
         size: Bytes,
-        held: Bytes,
+        held: Held,
         available: Available<'_>,
     ) -> Result<Bytes, Code> {
         match self {
-            Strategy::NaiveBestFit(naive) => naive.chunk(size, held, available),
+            Strategy::NaiveBestFit(naive) => naive.chunk(size, held.bytes, available),
             Strategy::AutoGrowth(growth) | Strategy::Mapped(growth) => Ok(growth.chunk(size, held)),
             Strategy::Passthrough => Ok(size),
-            Strategy::Pinned(pinned) => Ok(pinned.chunk(size, held)),
+            Strategy::Pinned(pinned) => Ok(pinned.chunk(size, held.bytes)),
         }
     }
 

@@ -19,6 +19,7 @@ use crate::heap::fit::{Fit, Search};
 use crate::patience::Patience;
 use crate::quota::Asked;
 use crate::recording::Mark;
+use crate::strategy::Held;
 
 /// What the driver gave, on its way to the state.
 pub(super) struct Obtained<'a> {
@@ -93,11 +94,15 @@ impl<D: Driver> Arena<D> {
     /// more, down to the pages of the request itself.
     pub(super) fn grow(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
         self.prepare_first();
-        let chunk = (self.strategy).chunk(want.fit.size, self.held(), &|| self.available());
+        let held = Held {
+            bytes: self.held(),
+            is_scattered: false,
+        };
+        let chunk = (self.strategy).chunk(want.fit.size, held, &|| self.available());
         self.grow_by(want, need, chunk.map_err(AllocError::Driver)?)
     }
 
-    /// The same where it is known what the driver has.
+    /// The same where chunks are packed, and it is known what the driver has.
     pub(super) fn grow_within(
         &self,
         want: Want,
@@ -105,7 +110,11 @@ impl<D: Driver> Arena<D> {
         available: Bytes,
     ) -> Result<Address, AllocError> {
         let least = self.strategy.least_chunk(want.fit.size);
-        let chunk = (self.strategy).chunk(want.fit.size, self.held(), &|| Ok(available));
+        let held = Held {
+            bytes: self.held(),
+            is_scattered: self.state.lock().is_scattered(),
+        };
+        let chunk = (self.strategy).chunk(want.fit.size, held, &|| Ok(available));
         let most = available.round_down(self.strategy.chunk_unit()).max(least);
         self.grow_by(want, need, chunk.map_err(AllocError::Driver)?.min(most))
     }

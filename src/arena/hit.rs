@@ -18,7 +18,7 @@ use crate::heap::block::BlockId;
 use crate::heap::fit::{Fit, Search};
 use crate::library::LibraryId;
 use crate::stats::Origin;
-use crate::strategy::packing::Packing;
+use crate::strategy::packing::{Packing, fills};
 use crate::strategy::{Pool, Route};
 use crate::thread_cache::{Held, MOST_KEPT, OwnCache};
 
@@ -225,7 +225,8 @@ impl<F: Clone> ArenaState<F> {
             return None;
         }
         let keeps_whole = self.packing.as_ref().is_some_and(Packing::is_on);
-        self.heap.find(fit, search, keeps_whole)
+        let cuts = |chunk| !keeps_whole || fills(fit.size, chunk, || self.wastes_pieces());
+        self.heap.find(fit, search, cuts)
     }
 
     /// Whether this would cut up an idle chunk while limbo may hold what fits:

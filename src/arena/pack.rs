@@ -175,7 +175,8 @@ impl<D: Driver> Arena<D> {
 
     /// As if chunks were not packed.
     fn open_or_grow(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
-        self.open(want).map_or_else(|| self.grow(want, need), Ok)
+        self.open(want)
+            .map_or_else(|| self.grow_within(want, need, Bytes::MAX), Ok)
     }
 
     /// Waits for the oldest epoch, if it ends soon. None that was closed after

@@ -138,6 +138,20 @@ impl<F: Clone> ArenaState<F> {
         held.into_iter().fold(counters.reserved(), not_held)
     }
 
+    /// Whether those are more than requests of other sizes use.
+    pub(super) fn is_scattered(&self) -> bool {
+        let scatters =
+            |packing: &Packing| packing.is_scattered(self.in_pieces(), self.live_at_most());
+        self.packing.as_ref().is_some_and(scatters)
+    }
+
+    /// Whether those are so many that no more are to come about without need.
+    pub(super) fn wastes_pieces(&self) -> bool {
+        let (reserved, live) = (self.counters.reserved(), self.live_at_most());
+        let wastes = |packing: &Packing| packing.wastes(reserved, self.in_pieces(), live);
+        self.packing.as_ref().is_some_and(wastes)
+    }
+
     /// A block, as the counters know it.
     pub(super) fn info(&self, block: &Block) -> BlockInfo {
         BlockInfo::of(block, self.heap.pool_of(block))

@@ -10,7 +10,6 @@ use crate::heap::banks::Bank;
 use crate::heap::block::{Block, BlockId, State};
 use crate::heap::free_index::FreeIndex;
 use crate::strategy::Pool;
-use crate::strategy::packing::fills;
 
 /// What a block has to fit.
 #[derive(Copy, Clone)]
@@ -36,10 +35,15 @@ pub(crate) enum Search {
 }
 
 impl Heap {
-    /// The block that serves a request best; `keeps_whole`: idle chunks are
-    /// kept for requests of their size.
+    /// The block that serves a request best; `cuts` says whether an idle chunk of this
+    /// size may be cut without need.
     #[inline(always)]
-    pub(crate) fn find(&self, fit: Fit, search: Search, keeps_whole: bool) -> Option<BlockId> {
+    pub(crate) fn find(
+        &self,
+        fit: Fit,
+        search: Search,
+        cuts: impl Fn(Bytes) -> bool,
+    ) -> Option<BlockId> {
         let find = |index: &FreeIndex| index.search(&self.blocks, fit.size, search);
         match fit.pool {
             Pool::Small => {
@@ -49,8 +53,7 @@ impl Heap {
             Pool::Large => {}
         }
         let size = |id: BlockId| self.blocks.get(id).size;
-        let opens =
-            |id: &BlockId| search == Search::Opening || !keeps_whole || fills(fit.size, size(*id));
+        let opens = |id: &BlockId| search == Search::Opening || cuts(size(*id));
         let piece = find(&self.indexes.pieces);
         let idle = find(&self.indexes.idle).filter(opens);
         match (piece, idle) {

@@ -8,7 +8,7 @@
 
 use crate::address::Bytes;
 use crate::config::{Config, FreeSync, Splitting, StrategyKind};
-use crate::strategy::{Pool, SMALL, pages};
+use crate::strategy::{Held, Pool, SMALL, pages};
 
 /// Requests above [`SMALL`] and below this are middling.
 const MIDDLING: Bytes = Bytes::mib(10);
@@ -19,7 +19,8 @@ const SEGMENT: Bytes = Bytes::mib(20);
 /// Requests above [`SMALL`] and below this share chunks: a chunk for each would
 /// waste its last page. A shared chunk is twice the largest of these requests,
 /// and is taken only when it is at most an eighth of what is held, so that a
-/// small program stays small.
+/// small program stays small. What requests of one size leave of it is for
+/// smaller ones: where those do not come, it has whole requests alone.
 const SHARING: Bytes = Bytes::mib(16);
 const SHARED: Bytes = Bytes::mib(32);
 const SHARED_FROM: Bytes = Bytes::mib(256);
@@ -104,8 +105,8 @@ impl AutoGrowth {
         }
     }
 
-    /// The chunk to take while `held` bytes are reserved.
-    pub(crate) fn chunk(&self, size: Bytes, held: Bytes) -> Bytes {
+    /// The chunk to take while so much is held.
+    pub(crate) fn chunk(&self, size: Bytes, held: Held) -> Bytes {
         let least = match self.pool(size) {
             Pool::Oversize => Bytes::ZERO,
             Pool::Large if size < MIDDLING => self.middling,
@@ -114,8 +115,12 @@ impl AutoGrowth {
         let shares = self.not_packed.is_none()
             && self.pool(size) == Pool::Large
             && size < SHARING
-            && held >= SHARED_FROM;
-        let shared = if shares { SHARED } else { Bytes::ZERO };
+            && held.bytes >= SHARED_FROM;
+        let shared = match shares {
+            true if held.is_scattered => Bytes::new(SHARED.get() / size.get() * size.get()),
+            true => SHARED,
+            false => Bytes::ZERO,
+        };
         pages(size.max(least).max(shared))
     }
 }
@@ -137,34 +142,48 @@ mod tests {
     #[test]
     fn a_chunk_is_the_request_in_pages_or_the_minimum() {
         let growth = AutoGrowth::new(&Config::default());
-        assert_eq!(growth.chunk(Bytes::new(512), Bytes::ZERO), Bytes::mib(2));
-        assert_eq!(growth.chunk(Bytes::mib(20), Bytes::ZERO), Bytes::mib(20));
+        let nothing = Held::default();
+        assert_eq!(growth.chunk(Bytes::new(512), nothing), Bytes::mib(2));
+        assert_eq!(growth.chunk(Bytes::mib(20), nothing), Bytes::mib(20));
         assert_eq!(
-            growth.chunk(Bytes::new((20 << 20) + 512), Bytes::ZERO),
+            growth.chunk(Bytes::new((20 << 20) + 512), nothing),
             Bytes::mib(22)
         );
         let growth = AutoGrowth::new(&Config {
             auto_growth_chunk: Bytes::mib(64),
             ..Config::default()
         });
-        assert_eq!(growth.chunk(Bytes::new(512), Bytes::ZERO), Bytes::mib(64));
-        assert_eq!(growth.chunk(Bytes::mib(65), Bytes::ZERO), Bytes::mib(66));
+        assert_eq!(growth.chunk(Bytes::new(512), nothing), Bytes::mib(64));
+        assert_eq!(growth.chunk(Bytes::mib(65), nothing), Bytes::mib(66));
     }
 
     #[test]
     fn what_is_small_for_a_large_program_shares_chunks() {
         let growth = AutoGrowth::new(&Config::default());
-        for (request, chunk) in [
-            (1 << 20, 2),
-            ((1 << 20) + 512, 32),
-            ((16 << 20) - 512, 32),
-            (16 << 20, 16),
-            (33 << 20, 34),
+        // Also where the rest of shared chunks stays free.
+        for (request, chunk, scattered) in [
+            (1 << 20, 2, 2),
+            ((1 << 20) + 512, 32, 32),
+            (6 << 20, 32, 30),
+            (11 << 20, 32, 22),
+            ((11 << 20) - 512, 32, 22),
+            ((16 << 20) - 512, 32, 32),
+            (16 << 20, 16, 16),
+            (33 << 20, 34, 34),
         ] {
-            let chunk = Bytes::mib(chunk);
-            assert_eq!(growth.chunk(Bytes::new(request), SHARED_FROM), chunk);
+            for (is_scattered, chunk) in [(false, chunk), (true, scattered)] {
+                let held = Held {
+                    bytes: SHARED_FROM,
+                    is_scattered,
+                };
+                let taken = growth.chunk(Bytes::new(request), held);
+                assert_eq!(taken, Bytes::mib(chunk), "{request}");
+            }
         }
-        let before = SHARED_FROM.saturating_sub(Bytes::new(1));
+        let before = Held {
+            bytes: SHARED_FROM.saturating_sub(Bytes::new(1)),
+            is_scattered: false,
+        };
         assert_eq!(growth.chunk(Bytes::mib(3), before), Bytes::mib(4));
     }
 
@@ -251,7 +270,11 @@ mod tests {
         ] {
             let growth = AutoGrowth::new(&config);
             assert_eq!(growth.not_packed(), Some(why));
-            assert!(growth.chunk(Bytes::mib(3), SHARED_FROM) < SHARED);
+            let held = Held {
+                bytes: SHARED_FROM,
+                is_scattered: false,
+            };
+            assert!(growth.chunk(Bytes::mib(3), held) < SHARED);
         }
     }
 
@@ -277,7 +300,7 @@ mod tests {
         ] {
             let size = Bytes::new(request);
             assert_eq!(
-                (growth.pool(size), growth.chunk(size, Bytes::ZERO)),
+                (growth.pool(size), growth.chunk(size, Held::default())),
                 (pool, Bytes::mib(chunk)),
                 "{request}"
             );

@@ -40,8 +40,9 @@ use crate::address::Bytes;
 use crate::strategy::Strategy;
 
 /// An idle chunk is cut, without need, only for a request of at least this
-/// share of it, in percent.
+/// share of it, in percent; and of this where pieces are wasted.
 const FILLS: u64 = 60;
+const FILLS_CLOSELY: u64 = 90;
 
 /// What may be reserved beyond the most that was live, in thousandths of it:
 /// at first, by how much more each time that a program which repeats had to
@@ -78,6 +79,13 @@ const LAGS_HAS_ROOM: u64 = 60;
 const FILLED: u64 = 50;
 const IN_PIECES: u64 = 50;
 
+/// What a shared chunk has beyond whole requests of one size is for smaller ones. Where more
+/// than this part of what is live, in percent, is free in pieces, that does not come about.
+const SCATTERED: u64 = 1;
+
+/// Of what is live, in percent, so much is wasted in pieces also on a roomy device.
+const WASTED: u64 = 50;
+
 /// A peak that is higher by less than this, in percent, is the same.
 const SAME_PEAK: u64 = 3;
 
@@ -109,13 +117,20 @@ const BROUGHT_TOGETHER: u32 = 64;
 
 /// Percent of a size.
 fn percent(of: Bytes, percent: u64) -> Bytes {
-    let part = u128::from(of.get()) * u128::from(percent) / 100;
+    part(of, 10 * percent)
+}
+
+/// Thousandths of a size.
+fn part(of: Bytes, thousandths: u64) -> Bytes {
+    let part = u128::from(of.get()) * u128::from(thousandths) / 1000;
     u64::try_from(part).map_or(Bytes::MAX, Bytes::new)
 }
 
-/// Whether a request may cut an idle chunk of this size without need.
-pub(crate) fn fills(request: Bytes, chunk: Bytes) -> bool {
-    request >= percent(chunk, FILLS)
+/// Whether a request may cut an idle chunk of this size without need, where pieces are
+/// wasted or not.
+#[inline]
+pub(crate) fn fills(request: Bytes, chunk: Bytes, wastes: impl FnOnce() -> bool) -> bool {
+    request >= percent(chunk, FILLS) && (request >= percent(chunk, FILLS_CLOSELY) || !wastes())
 }
 
 /// Whether threads may keep much where so much of `capacity` is taken.
@@ -158,6 +173,8 @@ pub(crate) struct Packing {
     vain: u32,
     /// There was ample room when that was asked last.
     has_room: bool,
+    /// What there could be then.
+    capacity: Bytes,
 }
 
 impl Packing {
@@ -244,21 +261,48 @@ impl Packing {
     /// `capacity`, and so much is free in `pieces` of chunks in use. It is remembered
     /// whether that is ample.
     pub(crate) fn room(&mut self, reserved: Bytes, capacity: Bytes, pieces: Bytes) -> Room {
-        let is_settled = self.is_known() || self.is_spent();
-        let (size, ample) = match (is_settled, self.lags) {
-            (false, _) => (reserved, ROOMY),
-            (true, false) => (self.peak, HAS_ROOM),
-            (true, true) => (self.peak, LAGS_HAS_ROOM),
-        };
         let beyond = self.beyond(capacity);
-        self.has_room = size <= percent(capacity, ample);
+        self.capacity = capacity;
+        self.has_room = self.has_room_for(reserved);
         if self.has_room {
             Room::Ample
-        } else if is_settled && pieces <= percent(beyond, IN_PIECES) {
+        } else if self.is_settled() && pieces <= percent(beyond, IN_PIECES) {
             Room::Scarce
         } else {
             Room::Tight
         }
+    }
+
+    /// Whether so much is free in pieces of chunks in use that requests of the sizes that
+    /// come do not use what others of theirs leave. A program that repeats does.
+    pub(crate) fn is_scattered(&self, pieces: Bytes, live: Bytes) -> bool {
+        !self.is_known() && pieces > percent(live, SCATTERED)
+    }
+
+    /// Whether so much is free in pieces of chunks in use that no more are to come about
+    /// without need: more than may be reserved beyond what is live, or where there is ample
+    /// room for `reserved` bytes, half of what is live.
+    pub(crate) fn wastes(&self, reserved: Bytes, pieces: Bytes, live: Bytes) -> bool {
+        let most = if self.has_room_for(reserved) {
+            percent(live, WASTED)
+        } else {
+            part(live, SLACK)
+        };
+        pieces > most
+    }
+
+    /// Whether there is ample room for `reserved` bytes.
+    fn has_room_for(&self, reserved: Bytes) -> bool {
+        let (size, ample) = match (self.is_settled(), self.lags) {
+            (false, _) => (reserved, ROOMY),
+            (true, false) => (self.peak, HAS_ROOM),
+            (true, true) => (self.peak, LAGS_HAS_ROOM),
+        };
+        size <= percent(self.capacity, ample)
+    }
+
+    fn is_settled(&self) -> bool {
+        self.is_known() || self.is_spent()
     }
 
     /// What the peak leaves of `capacity`.
@@ -287,8 +331,7 @@ impl Packing {
 
     fn with_slack(&self, live: Bytes, more: Bytes, thousandths: u64) -> Bytes {
         let held = self.peak.max(live.saturating_add(more));
-        let slack = u128::from(held.get()) * u128::from(thousandths) / 1000;
-        held.saturating_add(u64::try_from(slack).map_or(Bytes::MAX, Bytes::new))
+        held.saturating_add(part(held, thousandths))
     }
 
     /// Whether the program is about to hold more than ever.
@@ -334,9 +377,11 @@ mod tests {
 
     #[test]
     fn a_chunk_is_cut_for_what_fills_it() {
-        assert!(fills(MIB(60), MIB(100)));
-        assert!(!fills(MIB(59), MIB(100)));
-        assert!(!fills(Bytes::new(512), Bytes::MAX));
+        assert!(fills(MIB(60), MIB(100), || false));
+        assert!(!fills(MIB(59), MIB(100), || false));
+        assert!(!fills(Bytes::new(512), Bytes::MAX, || false));
+        assert!(fills(MIB(90), MIB(100), || true));
+        assert!(!fills(MIB(89), MIB(100), || true));
     }
 
     #[test]
@@ -345,6 +390,23 @@ mod tests {
         let mut packing = program(MIB(256), 0);
         packing.fell(Bytes::ZERO);
         assert!(packing.is_on());
+    }
+
+    #[test]
+    fn pieces_are_scattered_until_the_program_is_known() {
+        let new = program(MIB(1000), 0);
+        assert!(!new.is_scattered(MIB(10), MIB(1000)) && new.is_scattered(MIB(11), MIB(1000)));
+        assert!(!program(MIB(1000), KNOWN).is_scattered(MIB(900), MIB(1000)));
+    }
+
+    #[test]
+    fn pieces_are_wasted_sooner_where_room_is_short() {
+        let mut packing = program(MIB(1000), 0);
+        packing.room(MIB(1000), MIB(2000), Bytes::ZERO);
+        assert!(!packing.wastes(MIB(1000), MIB(500), MIB(1000)));
+        assert!(packing.wastes(MIB(1000), MIB(501), MIB(1000)));
+        assert!(!packing.wastes(MIB(1001), MIB(80), MIB(1000)));
+        assert!(packing.wastes(MIB(1001), MIB(81), MIB(1000)));
     }
 
     #[test]

@@ -71,6 +71,51 @@ fn where_the_device_fills_up_idle_chunks_go_back_first() {
     rig.ends_clean();
 }
 
+/// As many blocks of this size as there are.
+fn fill(rig: &Rig, size: Bytes) -> Vec<Address> {
+    std::iter::from_fn(|| rig.arena.allocate(size).ok()).collect()
+}
+
+/// So do weights, and caches of single layers.
+#[test]
+fn blocks_of_one_size_fill_a_device_as_without_us() {
+    for mib in 2..17 {
+        let (size, memory) = (Bytes::mib(mib), Bytes::gib(8));
+        let rig = Rig::new(&plain(StrategyKind::AutoGrowth), memory);
+        let bare = memory.get() / size.round_up(Bytes::mib(2)).unwrap().get();
+        let blocks = fill(&rig, size);
+        assert!(
+            blocks.len() as u64 >= bare - bare / 64,
+            "{mib} MiB: {} of {bare}",
+            blocks.len()
+        );
+        free(&rig, &blocks);
+        rig.ends_clean();
+    }
+}
+
+#[test]
+fn blocks_of_one_size_fill_a_device_after_others_of_another_size() {
+    for (before, mib) in [(20, 11), (20, 12), (24, 13), (30, 6), (18, 10)] {
+        let (size, memory) = (Bytes::mib(mib), Bytes::gib(4));
+        let rig = Rig::new(&plain(StrategyKind::AutoGrowth), memory);
+        let stays = rig.get(Bytes::mib(8));
+        let others: Vec<Address> = (0..2048 / before)
+            .map(|_| rig.get(Bytes::mib(before)))
+            .collect();
+        free(&rig, &others);
+        let bare = (memory.get() - (8 << 20)) / size.round_up(Bytes::mib(2)).unwrap().get();
+        let blocks = fill(&rig, size);
+        assert!(
+            blocks.len() as u64 >= bare - bare / 16,
+            "{mib} MiB after {before}: {} of {bare}",
+            blocks.len()
+        );
+        free(&rig, &[blocks, vec![stays]].concat());
+        rig.ends_clean();
+    }
+}
+
 /// Two chunks that are each too small become one that is not.
 #[test]
 fn idle_chunks_are_exchanged_for_one() {

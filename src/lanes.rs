@@ -259,9 +259,11 @@ impl<D: Streams> Lanes<D> {
             all.map(|ended| (Arc::clone(&ended.arena), ended.fence.clone()))
                 .collect()
         };
-        let can_go = |(arena, fence): &(Arc<Arena<D>>, Option<D::Fence>)| match fence {
-            Some(fence) => arena.driver().may_fence() && arena.driver().reached(fence) == Ok(true),
-            None => arena.is_empty(),
+        let is_done = |arena: &Arena<D>, fence: &D::Fence| {
+            arena.driver().may_fence() && arena.driver().reached(fence) == Ok(true)
+        };
+        let can_go = |(arena, fence): &(Arc<Arena<D>>, Option<D::Fence>)| {
+            arena.is_empty() || fence.as_ref().is_some_and(|fence| is_done(arena, fence))
         };
         let (arena, _) = ended.into_iter().find(can_go)?;
         let mut books = self.books.lock();
@@ -421,7 +423,7 @@ impl<D: Streams> Lanes<D> {
             bytes = bytes.saturating_add(arena.trim());
             // What is live still will be used and freed by its stream, which
             // is there still: that lane is for nobody before it is empty.
-            let fence = if arena.has_live() {
+            let fence = if arena.has_live() || arena.is_empty() {
                 None
             } else {
                 arena.driver().mark_all()

@@ -228,6 +228,30 @@ impl<D: Driver> Arena<D> {
         self.state.lock().picture()
     }
 
+    /// A figure of that picture, without a copy where the context has ended.
+    pub fn stats_by<R>(&self, figure: impl FnOnce(&ArenaStats) -> R) -> R {
+        let mut state = self.state.lock();
+        match &state.ended {
+            Some(ended) => figure(ended),
+            None => figure(&state.picture()),
+        }
+    }
+
+    /// Whether its context has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.state.lock().retired
+    }
+
+    /// A capture is about to begin, in which no fence can be made: frees of a program that
+    /// allocates in captures alone would wait for ever. Where much waits, what the device is
+    /// done with is made available, and what it is not is closed for the next time.
+    pub fn prepare_capture(&self) {
+        if self.is_over_budget() {
+            self.flush();
+        }
+    }
+
     /// Calls made to the driver so far.
     #[must_use]
     pub fn driver_calls(&self) -> DriverCalls {

@@ -35,7 +35,8 @@ const NEXT_ASKS: i16 = 4096;
 /// is looked at each so many requests that the arena itself has to serve.
 const ASKS: i16 = 64;
 
-/// Nor after it has forgotten so many caches: it uses too many arenas.
+/// After so many caches that it forgot it waits for as many frees: it uses too many arenas
+/// at a time.
 const MOST_FORGOTTEN: u16 = 16;
 
 /// Whether a thread waits until it gets another small cache.
@@ -169,7 +170,7 @@ impl OwnCaches {
     pub(crate) fn frees_much(&self) -> bool {
         let frees = self.frees.get().saturating_add(1);
         self.frees.set(frees);
-        frees >= self.waits.get().max(FIRST_FREES) && self.forgotten.get() < MOST_FORGOTTEN
+        frees >= self.waits.get().max(FIRST_FREES)
     }
 
     /// No cache was left for the thread: it asks again after `NEXT_FREES` more, or so many
@@ -218,7 +219,7 @@ impl OwnCaches {
         let asks = self.asks.get() + 1;
         let is_time = asks >= ASKS;
         self.asks.set(if is_time { 0 } else { asks });
-        is_time && self.forgotten.get() < MOST_FORGOTTEN
+        is_time
     }
 
     /// The cache that the thread used last, if it is of this hub.
@@ -241,6 +242,15 @@ impl OwnCaches {
         Some(own)
     }
 
+    /// It keeps something in a cache that it finds no more.
+    fn forgets(&self) {
+        let forgotten = self.forgotten.get() + 1;
+        self.forgotten.set(forgotten % MOST_FORGOTTEN);
+        if forgotten == MOST_FORGOTTEN {
+            self.waits();
+        }
+    }
+
     /// It is the last one that the thread used.
     pub(crate) fn remember(&self, own: OwnCache) {
         let before = self.last.replace(own);
@@ -253,7 +263,7 @@ impl OwnCaches {
         let forgets = others[at].hub != NONE.hub && others[at].hub != own.hub;
         // Those of arenas that are gone are not open.
         if forgets && others[at].is_open() {
-            self.forgotten.set(self.forgotten.get().saturating_add(1));
+            self.forgets();
         }
         others.copy_within(..at, 1);
         others[0] = before;

@@ -297,6 +297,29 @@ fn a_thread_that_got_no_cache_asks_again_after_many_requests() {
     assert_eq!(requests(&own), Some(64));
 }
 
+/// It may use fewer later, or those may end.
+#[test]
+fn a_thread_that_used_too_many_arenas_gets_a_cache_again() {
+    let (mut caches, own) = (Caches::default(), OwnCaches::new());
+    let hubs: Vec<CacheHub> = (0..9)
+        .map(|_| CacheHub::new(Arc::new(PageMap::new()), ARENA))
+        .collect();
+    assert!((1..=4).any(|_| own.frees_much()));
+    for _ in 0..2 {
+        for hub in &hubs {
+            own.remember(caches.open(hub, SIZE, false, false));
+        }
+    }
+    assert!(own.frees_much());
+    for hub in &hubs {
+        own.remember(caches.open(hub, SIZE, false, false));
+    }
+    assert!(!own.frees_much());
+    assert_eq!((1..).find(|_| own.frees_much()), Some(4095));
+    assert!(own.frees_much());
+    caches.forget();
+}
+
 /// Two threads' caches of one hub.
 fn of_two(hub: &CacheHub, caches: &mut Caches) -> [OwnCache; 2] {
     [(); 2].map(|()| caches.open(hub, Bytes::mib(1), false, false))

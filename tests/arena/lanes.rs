@@ -277,6 +277,22 @@ fn what_a_capture_has_of_the_driver_itself_is_kept_too() {
     streams.is_clean();
 }
 
+/// A program that captures again and again, and releases each capture.
+#[test]
+fn one_capture_after_the_other_takes_no_lane_more() {
+    let streams = Streams::new(1, Bytes::gib(1));
+    for number in 1..20 {
+        streams.gpu.begin_capture(streams.streams[0]);
+        let lane = streams.lane(0, Some(told(number)));
+        let block = streams.allocate(&lane, SIZE);
+        streams.free(&lane, block);
+        assert!(streams.gpu.end_capture(streams.streams[0]));
+        streams.lanes.release_captures(|gone| gone == number);
+    }
+    assert_eq!(streams.made.get(), 1);
+    streams.is_clean();
+}
+
 /// A tensor may outlive the graph that it was captured in, and its stream goes
 /// on using it.
 #[test]

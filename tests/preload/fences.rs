@@ -439,6 +439,19 @@ fn where_a_mark_fails_the_context_is_waited_for() {
     }
 }
 
+/// No fence is made in a capture, and there is no request outside of one.
+#[test]
+fn what_is_freed_in_captures_alone_comes_back() {
+    for kind in Kind::each() {
+        for conf in ["", "strategy:mapped", "free_sync:strict"] {
+            let outcome = Run::preloaded("capture_only", kind).conf(conf).go();
+            outcome.quiet(0).no_violations();
+            let reserved = outcome.report()["arenas"][0]["reserved_bytes"]["peak"].as_u64();
+            assert!(reserved <= Some(96 << 20), "{reserved:?}: {}", outcome.what);
+        }
+    }
+}
+
 /// What is forgotten with a context that ends is nothing of the one that another thread
 /// is given under its handle.
 #[test]

@@ -16,7 +16,11 @@ unsafe fn begin(
     call: impl FnOnce() -> CudaResult,
 ) -> Option<CudaResult> {
     // The context gets an arena, so that its end is noticed.
-    device::current();
+    if let Some((arena, _)) = device::current()
+        && !capture::any()
+    {
+        arena.prepare_capture();
+    }
     // SAFETY: the caller's own promise.
     let result = unsafe { capture::begin(stream, twin, call) };
     tell(true, stream, result);

@@ -186,13 +186,16 @@ pub(crate) fn control(name: &str, value: Option<&str>) -> Result<String, Refused
         (Name::Limit(device), None) => limit_of(device),
         (Name::Peak(device, of), None) => device::peak(device, of).get().to_string(),
         (Name::Now(device, of), None) => {
-            let stats = device::all_on(device).map(|pool| pool.arena().stats());
-            let now = stats.filter(|stats| stats.ended_us.is_none());
-            now.map(|stats| of(&stats)).sum::<u64>().to_string()
+            let now = device::all_on(device).filter(|pool| !pool.arena().has_ended());
+            now.map(|pool| pool.arena().stats_by(of))
+                .sum::<u64>()
+                .to_string()
         }
         (Name::SinceStart(device, of), None) => {
-            let stats = device::all_on(device).map(|pool| pool.arena().stats());
-            stats.map(|stats| of(&stats)).sum::<u64>().to_string()
+            let all = device::all_on(device);
+            all.map(|pool| pool.arena().stats_by(of))
+                .sum::<u64>()
+                .to_string()
         }
         (Name::Beside(device, of), None) => {
             let bytes = devices::find(device).map_or(Bytes::ZERO, of);

@@ -32,6 +32,10 @@ const OF_PYTHON: u64 = 1 << 63;
 
 static STACKS: Numbers<{ 2 * MOST_STACKS }> = Numbers::new();
 
+/// Those of the newest keys once that is full: where objects are loaded again and again,
+/// each stack has a key for each of their epochs. One more than the number.
+static NEWEST_KEYS: Pairs<{ 1 << 14 }> = Pairs::new();
+
 /// Places of Python by what they look like in its memory; what looks different is
 /// often one place.
 static LOOKS: Numbers<{ 1 << 16 }> = Numbers::new();
@@ -131,12 +135,18 @@ pub(super) fn product(one: u64, two: u64) -> u64 {
 /// The number of a stack with these words in this epoch; none if there are too many.
 pub(super) fn number(words: &[u64], epoch: u16) -> Option<StackId> {
     let key = mixed(words, epoch).max(1);
-    let number = STACKS.get(key).or_else(|| enter(words, key))?;
+    let number = STACKS.get(key).or_else(|| newest_key(words, key))?;
     Some(StackId::new(number))
 }
 
 #[cold]
 #[inline(never)]
+fn newest_key(words: &[u64], key: u64) -> Option<u32> {
+    let known = NEWEST_KEYS.get(key).map(|number| number - 1);
+    let known = known.and_then(|number| u32::try_from(number).ok());
+    known.or_else(|| enter(words, key))
+}
+
 fn enter(words: &[u64], key: u64) -> Option<u32> {
     let native = |&word: &u64| {
         let address = usize::try_from(word)
@@ -170,6 +180,8 @@ fn enter(words: &[u64], key: u64) -> Option<u32> {
     };
     if kept.keys < MOST_KEYS && STACKS.put(key, number) {
         kept.keys += 1;
+    } else {
+        NEWEST_KEYS.put(key, u64::from(number) + 1);
     }
     Some(number)
 }
@@ -368,6 +380,7 @@ impl Objects {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use libc::getpid;
 
     fn of(words: &[u64]) -> StackId {
         number(words, 7).unwrap()
@@ -436,6 +449,21 @@ mod tests {
         let largest = Some(("a.py:4 f".to_owned(), Bytes::mib(5)));
         assert_eq!(largest_of_python(&groups), largest);
         assert_eq!(largest_of_python(&groups[..1]), None);
+    }
+
+    #[test]
+    fn a_stack_is_not_entered_twice_although_the_table_is_full() {
+        let words = [getpid as *const () as u64 + 1, 77];
+        let epochs = 0..u16::MAX;
+        let id = number(&words, 0).unwrap();
+        // As many keys as there are epochs, for two stacks.
+        for other in [&words[..], &words[..1]] {
+            epochs.clone().for_each(|epoch| _ = number(other, epoch));
+        }
+        let last = mixed(&words[..1], u16::MAX - 1).max(1);
+        assert!(STACKS.get(last).is_none() && NEWEST_KEYS.get(last).is_some());
+        assert_eq!(number(&words[..1], u16::MAX - 1), number(&words[..1], 0));
+        assert_eq!(number(&words, 9), Some(id));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Invariant: an array uses its device's memory as plain memory does, whole pages,
 //! or units of 64 KiB of a page that small arrays share; its bytes lie there row by
-//! row, and a mipmap uses four thirds of its first level, whatever its levels. Arrays to which memory is mapped later use nothing, and
+//! row, and a mipmap of several levels uses four thirds of its first. Arrays to which memory is mapped later use nothing, and
 //! nothing can be mapped to them. Cost: O(log n).
 
 use vramalloc_core::{Address, Bytes, Code};
@@ -58,7 +58,7 @@ fn check(shape: &Shape) -> Done {
     Ok(())
 }
 
-/// What a shape uses as an array, or as a mipmap.
+/// What a shape uses as an array, or as a mipmap of several levels.
 fn used(shape: &Shape, mipmap: bool) -> Result<Bytes, Code> {
     let bytes = shape.bytes().ok_or(Code::OUT_OF_MEMORY)?;
     let bytes = match mipmap {
@@ -121,7 +121,7 @@ impl Call<'_> {
             sum.checked_add(level.bytes()?.checked_next_multiple_of(512)?)
         });
         let length = bytes.ok_or(Code::OUT_OF_MEMORY)?;
-        let (device, base) = self.take_array(&shape, length, used(&shape, true)?)?;
+        let (device, base) = self.take_array(&shape, length, used(&shape, levels > 1)?)?;
         let handle = self.sim.mipmaps.insert(Mipmap {
             shape,
             base,

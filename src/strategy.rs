@@ -28,11 +28,12 @@ pub(crate) use rounding::Rounder;
 /// Requests up to this size are small: they share slabs of one page.
 pub(crate) const SMALL: Bytes = Bytes::mib(1);
 
-/// What an arena holds when it takes a chunk.
+/// How an arena stands when it takes a chunk.
 #[derive(Copy, Clone, Default)]
-pub(crate) struct Held {
-    pub(crate) bytes: Bytes,
-    /// Much is free in pieces of chunks in use ([`packing::is_scattered`]).
+pub(crate) struct AtGrowth {
+    pub(crate) held: Bytes,
+    /// Much is free in pieces of chunks in use
+    /// ([`is_scattered`](packing::Packing::is_scattered)).
     pub(crate) is_scattered: bool,
 }
 
@@ -125,19 +126,19 @@ impl Strategy {
         }
     }
 
-    /// The size of the chunk to take for a request of `size` bytes while so much is
-    /// held; at least the request, in whole units.
+    /// The size of the chunk to take for a request of `size` bytes of an arena that
+    /// stands so; at least the request, in whole units.
     pub(crate) fn chunk(
         &self,
         size: Bytes,
-        held: Held,
+        at: AtGrowth,
         available: Available<'_>,
     ) -> Result<Bytes, Code> {
         match self {
-            Strategy::NaiveBestFit(naive) => naive.chunk(size, held.bytes, available),
-            Strategy::AutoGrowth(growth) | Strategy::Mapped(growth) => Ok(growth.chunk(size, held)),
+            Strategy::NaiveBestFit(naive) => naive.chunk(size, at.held, available),
+            Strategy::AutoGrowth(growth) | Strategy::Mapped(growth) => Ok(growth.chunk(size, at)),
             Strategy::Passthrough => Ok(size),
-            Strategy::Pinned(pinned) => Ok(pinned.chunk(size, held.bytes)),
+            Strategy::Pinned(pinned) => Ok(pinned.chunk(size, at.held)),
         }
     }
 

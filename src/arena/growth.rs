@@ -19,7 +19,7 @@ use crate::heap::fit::{Fit, Search};
 use crate::patience::Patience;
 use crate::quota::Asked;
 use crate::recording::Mark;
-use crate::strategy::Held;
+use crate::strategy::AtGrowth;
 
 /// What the driver gave, on its way to the state.
 pub(super) struct Obtained<'a> {
@@ -94,11 +94,11 @@ impl<D: Driver> Arena<D> {
     /// more, down to the pages of the request itself.
     pub(super) fn grow(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
         self.prepare_first();
-        let held = Held {
-            bytes: self.held(),
+        let at = AtGrowth {
+            held: self.held(),
             is_scattered: false,
         };
-        let chunk = (self.strategy).chunk(want.fit.size, held, &|| self.available());
+        let chunk = (self.strategy).chunk(want.fit.size, at, &|| self.available());
         self.grow_by(want, need, chunk.map_err(AllocError::Driver)?)
     }
 
@@ -110,11 +110,11 @@ impl<D: Driver> Arena<D> {
         available: Bytes,
     ) -> Result<Address, AllocError> {
         let least = self.strategy.least_chunk(want.fit.size);
-        let held = Held {
-            bytes: self.held(),
+        let at = AtGrowth {
+            held: self.held(),
             is_scattered: self.state.lock().is_scattered(),
         };
-        let chunk = (self.strategy).chunk(want.fit.size, held, &|| Ok(available));
+        let chunk = (self.strategy).chunk(want.fit.size, at, &|| Ok(available));
         let most = available.round_down(self.strategy.chunk_unit()).max(least);
         self.grow_by(want, need, chunk.map_err(AllocError::Driver)?.min(most))
     }

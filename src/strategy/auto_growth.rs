@@ -8,7 +8,7 @@
 
 use crate::address::Bytes;
 use crate::config::{Config, FreeSync, Splitting, StrategyKind};
-use crate::strategy::{Held, Pool, SMALL, pages};
+use crate::strategy::{AtGrowth, Pool, SMALL, pages};
 
 /// Requests above [`SMALL`] and below this are middling.
 const MIDDLING: Bytes = Bytes::mib(10);
@@ -105,8 +105,8 @@ impl AutoGrowth {
         }
     }
 
-    /// The chunk to take while so much is held.
-    pub(crate) fn chunk(&self, size: Bytes, held: Held) -> Bytes {
+    /// The chunk to take by an arena that stands so.
+    pub(crate) fn chunk(&self, size: Bytes, at: AtGrowth) -> Bytes {
         let least = match self.pool(size) {
             Pool::Oversize => Bytes::ZERO,
             Pool::Large if size < MIDDLING => self.middling,
@@ -115,9 +115,9 @@ impl AutoGrowth {
         let shares = self.not_packed.is_none()
             && self.pool(size) == Pool::Large
             && size < SHARING
-            && held.bytes >= SHARED_FROM;
+            && at.held >= SHARED_FROM;
         let shared = match shares {
-            true if held.is_scattered => Bytes::new(SHARED.get() / size.get() * size.get()),
+            true if at.is_scattered => Bytes::new(SHARED.get() / size.get() * size.get()),
             true => SHARED,
             false => Bytes::ZERO,
         };
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn a_chunk_is_the_request_in_pages_or_the_minimum() {
         let growth = AutoGrowth::new(&Config::default());
-        let nothing = Held::default();
+        let nothing = AtGrowth::default();
         assert_eq!(growth.chunk(Bytes::new(512), nothing), Bytes::mib(2));
         assert_eq!(growth.chunk(Bytes::mib(20), nothing), Bytes::mib(20));
         assert_eq!(
@@ -172,16 +172,16 @@ mod tests {
             (33 << 20, 34, 34),
         ] {
             for (is_scattered, chunk) in [(false, chunk), (true, scattered)] {
-                let held = Held {
-                    bytes: SHARED_FROM,
+                let at = AtGrowth {
+                    held: SHARED_FROM,
                     is_scattered,
                 };
-                let taken = growth.chunk(Bytes::new(request), held);
+                let taken = growth.chunk(Bytes::new(request), at);
                 assert_eq!(taken, Bytes::mib(chunk), "{request}");
             }
         }
-        let before = Held {
-            bytes: SHARED_FROM.saturating_sub(Bytes::new(1)),
+        let before = AtGrowth {
+            held: SHARED_FROM.saturating_sub(Bytes::new(1)),
             is_scattered: false,
         };
         assert_eq!(growth.chunk(Bytes::mib(3), before), Bytes::mib(4));
@@ -270,11 +270,11 @@ mod tests {
         ] {
             let growth = AutoGrowth::new(&config);
             assert_eq!(growth.not_packed(), Some(why));
-            let held = Held {
-                bytes: SHARED_FROM,
+            let at = AtGrowth {
+                held: SHARED_FROM,
                 is_scattered: false,
             };
-            assert!(growth.chunk(Bytes::mib(3), held) < SHARED);
+            assert!(growth.chunk(Bytes::mib(3), at) < SHARED);
         }
     }
 
@@ -300,7 +300,7 @@ mod tests {
         ] {
             let size = Bytes::new(request);
             assert_eq!(
-                (growth.pool(size), growth.chunk(size, Held::default())),
+                (growth.pool(size), growth.chunk(size, AtGrowth::default())),
                 (pool, Bytes::mib(chunk)),
                 "{request}"
             );

@@ -112,7 +112,7 @@ impl<D: Driver> Arena<D> {
         let least = self.strategy.least_chunk(want.fit.size);
         let at = AtGrowth {
             held: self.held(),
-            is_scattered: self.state.lock().is_scattered(),
+            is_scattered: self.state.lock().is_scattered(want.fit.size),
         };
         let chunk = (self.strategy).chunk(want.fit.size, at, &|| Ok(available));
         let most = available.round_down(self.strategy.chunk_unit()).max(least);

@@ -225,7 +225,7 @@ impl<F: Clone> ArenaState<F> {
             return None;
         }
         let keeps_whole = self.packing.as_ref().is_some_and(Packing::is_on);
-        let cuts = |chunk| !keeps_whole || fills(fit.size, chunk, || self.wastes_pieces());
+        let cuts = |chunk| !keeps_whole || fills(fit.size, chunk, || self.wastes_pieces(fit.size));
         self.heap.find(fit, search, cuts)
     }
 
@@ -248,6 +248,11 @@ impl<F: Clone> ArenaState<F> {
     pub(super) fn hand_out(&mut self, cut: &Cut, want: &Want) -> Address {
         let Fit { request, pool, .. } = want.fit;
         let Origin { library, stack } = want.origin;
+        if pool != Pool::Small
+            && let Some(packing) = &mut self.packing
+        {
+            packing.serves(want.fit.size);
+        }
         self.counters.cut(pool, cut);
         let (address, was_idle) = match self.counters.ledger {
             None => self.heap.hand_out(cut.id, request, library),

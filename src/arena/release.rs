@@ -38,7 +38,7 @@ pub(super) struct ReleasePolicy {
     /// The oldest, where more than this share of what may be reserved is.
     threshold: Option<f64>,
     /// When they are too old.
-    decays: bool,
+    pub(super) decays: bool,
 }
 
 impl ReleasePolicy {

@@ -138,17 +138,17 @@ impl<F: Clone> ArenaState<F> {
         held.into_iter().fold(counters.reserved(), not_held)
     }
 
-    /// Whether those are more than requests of other sizes use.
-    pub(super) fn is_scattered(&self) -> bool {
-        let scatters =
-            |packing: &Packing| packing.is_scattered(self.in_pieces(), self.live_at_most());
+    /// Whether requests of other sizes than this one do not use those.
+    pub(super) fn is_scattered(&self, size: Bytes) -> bool {
+        let live = self.live_at_most();
+        let scatters = |packing: &Packing| packing.is_scattered(size, self.in_pieces(), live);
         self.packing.as_ref().is_some_and(scatters)
     }
 
-    /// Whether those are so many that no more are to come about without need.
-    pub(super) fn wastes_pieces(&self) -> bool {
+    /// Whether those are so many that a request of this size makes no more without need.
+    pub(super) fn wastes_pieces(&self, size: Bytes) -> bool {
         let (reserved, live) = (self.counters.reserved(), self.live_at_most());
-        let wastes = |packing: &Packing| packing.wastes(reserved, self.in_pieces(), live);
+        let wastes = |packing: &Packing| packing.wastes(size, reserved, self.in_pieces(), live);
         self.packing.as_ref().is_some_and(wastes)
     }
 

@@ -116,8 +116,11 @@ impl AutoGrowth {
             && self.pool(size) == Pool::Large
             && size < SHARING
             && at.held >= SHARED_FROM;
+        let whole = SHARED.get() / size.get();
+        // In chunks of their own they would take less.
+        let is_poor = whole * pages(size).get() < SHARED.get();
         let shared = match shares {
-            true if at.is_scattered => Bytes::new(SHARED.get() / size.get() * size.get()),
+            true if is_poor && at.is_scattered => Bytes::new(whole * size.get()),
             true => SHARED,
             false => Bytes::ZERO,
         };
@@ -167,6 +170,7 @@ mod tests {
             (6 << 20, 32, 30),
             (11 << 20, 32, 22),
             ((11 << 20) - 512, 32, 22),
+            (15 << 20, 32, 32),
             ((16 << 20) - 512, 32, 32),
             (16 << 20, 16, 16),
             (33 << 20, 34, 34),

@@ -79,8 +79,10 @@ const LAGS_HAS_ROOM: u64 = 60;
 const FILLED: u64 = 50;
 const IN_PIECES: u64 = 50;
 
-/// What a shared chunk has beyond whole requests of one size is for smaller ones. Where more
-/// than this part of what is live, in percent, is free in pieces, that does not come about.
+/// What a shared chunk has beyond whole requests of one size is for smaller ones. Where so
+/// many requests in a row came for one size, and more than this part of what is live, in
+/// percent, is free in pieces, that does not come about.
+const RUN: u32 = 16;
 const SCATTERED: u64 = 1;
 
 /// Of what is live, in percent, so much is wasted in pieces also on a roomy device.
@@ -175,6 +177,9 @@ pub(crate) struct Packing {
     has_room: bool,
     /// What there could be then.
     capacity: Bytes,
+    /// The size that was asked for last, and how many requests for it came in a row before.
+    size: Bytes,
+    run: u32,
 }
 
 impl Packing {
@@ -273,16 +278,36 @@ impl Packing {
         }
     }
 
-    /// Whether so much is free in pieces of chunks in use that requests of the sizes that
-    /// come do not use what others of theirs leave. A program that repeats does.
-    pub(crate) fn is_scattered(&self, pieces: Bytes, live: Bytes) -> bool {
-        !self.is_known() && pieces > percent(live, SCATTERED)
+    /// A request for a block of this size was served, not by a small chunk.
+    #[inline]
+    pub(crate) fn serves(&mut self, size: Bytes) {
+        let goes_on = size == self.size;
+        self.run = if goes_on {
+            self.run.saturating_add(1)
+        } else {
+            0
+        };
+        self.size = size;
     }
 
-    /// Whether so much is free in pieces of chunks in use that no more are to come about
-    /// without need: more than may be reserved beyond what is live, or where there is ample
-    /// room for `reserved` bytes, half of what is live.
-    pub(crate) fn wastes(&self, reserved: Bytes, pieces: Bytes, live: Bytes) -> bool {
+    /// Whether all requests come for this size, so that nobody uses what they leave.
+    fn is_in_run(&self, size: Bytes) -> bool {
+        self.run >= RUN && size == self.size && !self.is_known()
+    }
+
+    /// Whether so much is free in pieces of chunks in use that a chunk which requests of
+    /// this size share is to have room for them alone.
+    pub(crate) fn is_scattered(&self, size: Bytes, pieces: Bytes, live: Bytes) -> bool {
+        self.is_in_run(size) && pieces > percent(live, SCATTERED)
+    }
+
+    /// Whether so much is free in pieces of chunks in use that requests of this size are to
+    /// cut off no more without need: more than may be reserved beyond what is live, or where
+    /// there is ample room for `reserved` bytes, half of what is live.
+    pub(crate) fn wastes(&self, size: Bytes, reserved: Bytes, pieces: Bytes, live: Bytes) -> bool {
+        if !self.is_in_run(size) {
+            return false;
+        }
         let most = if self.has_room_for(reserved) {
             percent(live, WASTED)
         } else {
@@ -393,20 +418,35 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_scattered_until_the_program_is_known() {
-        let new = program(MIB(1000), 0);
-        assert!(!new.is_scattered(MIB(10), MIB(1000)) && new.is_scattered(MIB(11), MIB(1000)));
-        assert!(!program(MIB(1000), KNOWN).is_scattered(MIB(900), MIB(1000)));
+    fn pieces_are_scattered_in_a_run_until_the_program_is_known() {
+        let of = |packing: &Packing, mib| packing.is_scattered(MIB(12), MIB(mib), MIB(1000));
+        let mut packing = program(MIB(1000), 0);
+        packing.serves(MIB(12));
+        for _ in 0..RUN {
+            assert!(!of(&packing, 900));
+            packing.serves(MIB(12));
+        }
+        assert!(!of(&packing, 10) && of(&packing, 11));
+        assert!(!packing.is_scattered(MIB(11), MIB(900), MIB(1000)));
+        packing.returns = KNOWN;
+        assert!(!of(&packing, 900));
+        packing.returns = 0;
+        packing.serves(MIB(11));
+        packing.serves(MIB(12));
+        assert!(!of(&packing, 900), "the run is over");
     }
 
     #[test]
     fn pieces_are_wasted_sooner_where_room_is_short() {
         let mut packing = program(MIB(1000), 0);
         packing.room(MIB(1000), MIB(2000), Bytes::ZERO);
-        assert!(!packing.wastes(MIB(1000), MIB(500), MIB(1000)));
-        assert!(packing.wastes(MIB(1000), MIB(501), MIB(1000)));
-        assert!(!packing.wastes(MIB(1001), MIB(80), MIB(1000)));
-        assert!(packing.wastes(MIB(1001), MIB(81), MIB(1000)));
+        let wastes = |packing: &Packing, reserved, mib| {
+            packing.wastes(MIB(12), MIB(reserved), MIB(mib), MIB(1000))
+        };
+        assert!(!wastes(&packing, 1001, 900));
+        (0..=RUN).for_each(|_| packing.serves(MIB(12)));
+        assert!(!wastes(&packing, 1000, 500) && wastes(&packing, 1000, 501));
+        assert!(!wastes(&packing, 1001, 80) && wastes(&packing, 1001, 81));
     }
 
     #[test]

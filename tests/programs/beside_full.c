@@ -3,8 +3,6 @@
  *
  *   beside_full to_and_fro     what one frees the other takes, and back
  *   beside_full large          small blocks are freed, and a large one is taken in a capture
- *   beside_full lent           a free in a capture waits for work of the other context on what
- *                              is freed, and a block is taken then and written to
  *   beside_full ends|free|pool a free in a capture waits for work of its context that goes on
  *                              until another thread has ended the other context, has freed
  *                              a block there, or has used a pool of CUDA's there
@@ -80,35 +78,6 @@ static void large(void) {
     GPU(gpu_capture_begin(stream, GPU_CAPTURE_RELAXED));
     GPU(gpu_free(taken(20 << 20)));
     GPU(gpu_capture_end(stream, &graph));
-}
-
-static void lent(void) {
-    const uint64_t long_ns = 50 * 1000 * 1000;
-    gpu_stream captured, stream, stream_there;
-    gpu_graph graph;
-    void *block;
-    GPU(gpu_malloc(&block, page));
-    GPU(gpu_stream_create(&captured));
-    GPU(gpu_stream_create(&stream));
-    GPU(gpu_fill(stream, block, 1, page / 4, 1));
-    GPU(gpu_stream_sync(stream));
-    GPU(set(other));
-    GPU(gpu_stream_create(&stream_there));
-    GPU(gpu_fill(stream_there, block, 1, page / 4, 1));
-    GPU(gpu_stream_sync(stream_there));
-    GPU(set(own));
-    fill_up();
-    GPU(gpu_capture_begin(captured, GPU_CAPTURE_RELAXED));
-    GPU(set(other));
-    GPU(gpu_fill(stream_there, block, 2, page / 4, long_ns));
-    GPU(set(own));
-    GPU(gpu_free(block));
-    block = taken(page);
-    if (block) {
-        GPU(gpu_fill(stream, block, 3, page / 4, 1));
-        GPU(gpu_stream_sync(stream));
-    }
-    GPU(gpu_capture_end(captured, &graph));
 }
 
 static const char *what;
@@ -201,12 +170,10 @@ int main(int argc, char **argv) {
         to_and_fro();
     else if (!strcmp(what, "large"))
         large();
-    else if (!strcmp(what, "lent"))
-        lent();
     else if (!strcmp(what, "ends") || !strcmp(what, "free") || !strcmp(what, "pool"))
         wait_beside();
     else {
-        fprintf(stderr, "usage: beside_full to_and_fro | large | lent | ends | free | pool\n");
+        fprintf(stderr, "usage: beside_full to_and_fro | large | ends | free | pool\n");
         return 2;
     }
     printf("refused: %d, held up: %d\n", refused, held_up);

@@ -354,7 +354,17 @@ impl<D: Driver> Arena<D> {
         self.settle_what_is_done();
     }
 
-    /// The same for a call that tells of itself.
+    /// A capture is about to begin, in which no fence can be made: frees of a program that
+    /// allocates in captures alone would wait for ever. Where much waits, what the device is
+    /// done with is made available, and what it is not is closed for the next time.
+    /// Not where idle memory decays, whose free would wait for the device.
+    pub fn prepare_capture(&self) {
+        if !self.policy.decays && self.is_over_budget() {
+            self.flush();
+        }
+    }
+
+    /// As `flush`, for a call that tells of itself.
     pub(super) fn settle_what_is_done(&self) {
         self.counted(|| {
             // Who asks for it wants to see what there is.

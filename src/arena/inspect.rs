@@ -243,16 +243,6 @@ impl<D: Driver> Arena<D> {
         self.state.lock().retired
     }
 
-    /// A capture is about to begin, in which no fence can be made: frees of a program that
-    /// allocates in captures alone would wait for ever. Where much waits, what the device is
-    /// done with is made available, and what it is not is closed for the next time.
-    /// Not where idle memory decays, whose free would wait for the device.
-    pub fn prepare_capture(&self) {
-        if !self.policy.decays && self.is_over_budget() {
-            self.flush();
-        }
-    }
-
     /// Calls made to the driver so far.
     #[must_use]
     pub fn driver_calls(&self) -> DriverCalls {

@@ -34,10 +34,13 @@
 //! most that was live. Cost: two comparisons for each allocation and free; one
 //! question to the driver for each miss that ends here.
 
+mod requests;
+
 use std::time::Duration;
 
 use crate::address::Bytes;
 use crate::strategy::Strategy;
+use requests::Requests;
 
 /// An idle chunk is cut, without need, only for a request of at least this
 /// share of it, in percent; and of this where pieces are wasted.
@@ -79,10 +82,9 @@ const LAGS_HAS_ROOM: u64 = 60;
 const FILLED: u64 = 50;
 const IN_PIECES: u64 = 50;
 
-/// What a shared chunk has beyond whole requests of one size is for smaller ones. Where so
-/// many requests in a row came for one size, and more than this part of what is live, in
-/// percent, is free in pieces, that does not come about.
-const RUN: u32 = 16;
+/// What a shared chunk has beyond whole requests of one size is for smaller ones. Where all
+/// requests come for one size, and more than this part of what is live, in percent, is free
+/// in pieces, that does not come about.
 const SCATTERED: u64 = 1;
 
 /// Of what is live, in percent, so much is wasted in pieces also on a roomy device.
@@ -177,9 +179,7 @@ pub(crate) struct Packing {
     has_room: bool,
     /// What there could be then.
     capacity: Bytes,
-    /// The size that was asked for last, and how many requests for it came in a row before.
-    size: Bytes,
-    run: u32,
+    requests: Requests,
 }
 
 impl Packing {
@@ -281,18 +281,12 @@ impl Packing {
     /// A request for a block of this size was served, not by a small chunk.
     #[inline]
     pub(crate) fn serves(&mut self, size: Bytes) {
-        let goes_on = size == self.size;
-        self.run = if goes_on {
-            self.run.saturating_add(1)
-        } else {
-            0
-        };
-        self.size = size;
+        self.requests.serves(size);
     }
 
     /// Whether all requests come for this size, so that nobody uses what they leave.
     fn is_in_run(&self, size: Bytes) -> bool {
-        self.run >= RUN && size == self.size && !self.is_known()
+        self.requests.are_all_for(size) && !self.is_known()
     }
 
     /// Whether so much is free in pieces of chunks in use that a chunk which requests of
@@ -383,216 +377,4 @@ impl Packing {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: fn(u64) -> Bytes = Bytes::mib;
-
-    /// A program that came to hold `peak`, and `returns` times came back to
-    /// it from nothing.
-    fn program(peak: Bytes, returns: u32) -> Packing {
-        let mut packing = Packing::default();
-        packing.rose(peak);
-        for _ in 0..returns {
-            packing.fell(Bytes::ZERO);
-            packing.rose(peak);
-        }
-        packing
-    }
-
-    #[test]
-    fn a_chunk_is_cut_for_what_fills_it() {
-        assert!(fills(MIB(60), MIB(100), || false));
-        assert!(!fills(MIB(59), MIB(100), || false));
-        assert!(!fills(Bytes::new(512), Bytes::MAX, || false));
-        assert!(fills(MIB(90), MIB(100), || true));
-        assert!(!fills(MIB(89), MIB(100), || true));
-    }
-
-    #[test]
-    fn a_small_program_is_left_alone() {
-        assert!(!program(MIB(255), 9).is_on());
-        let mut packing = program(MIB(256), 0);
-        packing.fell(Bytes::ZERO);
-        assert!(packing.is_on());
-    }
-
-    #[test]
-    fn pieces_are_scattered_in_a_run_until_the_program_is_known() {
-        let of = |packing: &Packing, mib| packing.is_scattered(MIB(12), MIB(mib), MIB(1000));
-        let mut packing = program(MIB(1000), 0);
-        packing.serves(MIB(12));
-        for _ in 0..RUN {
-            assert!(!of(&packing, 900));
-            packing.serves(MIB(12));
-        }
-        assert!(!of(&packing, 10) && of(&packing, 11));
-        assert!(!packing.is_scattered(MIB(11), MIB(900), MIB(1000)));
-        packing.returns = KNOWN;
-        assert!(!of(&packing, 900));
-        packing.returns = 0;
-        packing.serves(MIB(11));
-        packing.serves(MIB(12));
-        assert!(!of(&packing, 900), "the run is over");
-    }
-
-    #[test]
-    fn pieces_are_wasted_sooner_where_room_is_short() {
-        let mut packing = program(MIB(1000), 0);
-        packing.room(MIB(1000), MIB(2000), Bytes::ZERO);
-        let wastes = |packing: &Packing, reserved, mib| {
-            packing.wastes(MIB(12), MIB(reserved), MIB(mib), MIB(1000))
-        };
-        assert!(!wastes(&packing, 1001, 900));
-        (0..=RUN).for_each(|_| packing.serves(MIB(12)));
-        assert!(!wastes(&packing, 1000, 500) && wastes(&packing, 1000, 501));
-        assert!(!wastes(&packing, 1001, 80) && wastes(&packing, 1001, 81));
-    }
-
-    #[test]
-    fn who_came_back_twice_is_known_until_the_peak_is_clearly_higher() {
-        assert!(!program(MIB(1000), 1).is_known());
-        let mut packing = program(MIB(1000), 2);
-        assert!(packing.is_known());
-        packing.rose(MIB(1030));
-        assert!(packing.is_known());
-        packing.rose(MIB(1031));
-        assert!(!packing.is_known());
-    }
-
-    #[test]
-    fn to_come_back_takes_a_fall_and_a_rise() {
-        let mut packing = program(MIB(1000), 0);
-        for _ in 0..9 {
-            // Not down far enough, and then not back up.
-            packing.fell(MIB(750));
-            packing.rose(MIB(1000));
-        }
-        packing.fell(MIB(749));
-        packing.rose(MIB(950));
-        assert_eq!(packing.returns, 0);
-        packing.rose(MIB(951));
-        packing.rose(MIB(952));
-        assert_eq!(packing.returns, 1);
-    }
-
-    #[test]
-    fn it_comes_down_once_and_low_once_until_it_is_back() {
-        let mut packing = program(MIB(1000), 0);
-        let falls = [800, 749, 600, 100, 99, 500, 99, 0];
-        let comes = falls.map(|live| packing.fell(MIB(live)));
-        assert_eq!(
-            comes,
-            [false, true, false, false, true, false, false, false]
-        );
-        packing.rose(MIB(951));
-        assert!(packing.fell(MIB(0)));
-        assert!(!packing.fell(MIB(0)));
-        assert!(program(MIB(64), 0).fell(MIB(0)));
-        assert!(!program(MIB(63), 0).fell(MIB(0)), "it is left alone");
-    }
-
-    #[test]
-    fn threads_keep_while_a_known_program_has_room_until_it_holds_nothing() {
-        let mut known = program(MIB(1000), KNOWN);
-        known.room(MIB(1080), MIB(2000), Bytes::ZERO);
-        assert!(!known.lets_keep(), "it has just become known");
-        let mut known = program(MIB(1000), KNOWN + 1);
-        assert!(!known.lets_keep(), "no miss has found room yet");
-        known.room(MIB(500), MIB(1000), Bytes::ZERO);
-        assert!(!known.lets_keep(), "it hardly fits");
-        known.room(MIB(1080), MIB(2000), Bytes::ZERO);
-        assert!(known.lets_keep());
-        assert_eq!(
-            [749, 99, 0].map(|live| known.fell(MIB(live))),
-            [true, true, false]
-        );
-        known.rose(MIB(1031));
-        assert!(!known.lets_keep(), "it is not known at that height");
-    }
-
-    #[test]
-    fn the_bound_is_the_peak_and_a_little_or_what_is_about_to_be_one() {
-        let packing = program(MIB(1000), 0);
-        assert_eq!(packing.bound(MIB(10), MIB(10)), MIB(1080));
-        assert_eq!(packing.bound(MIB(1000), MIB(1000)), MIB(2160));
-        assert_eq!(packing.bound(Bytes::MAX, MIB(1)), Bytes::MAX);
-    }
-
-    #[test]
-    fn what_a_known_program_exchanges_raises_its_bound_to_an_end() {
-        let mut unknown = program(MIB(1000), 0);
-        unknown.exchanged();
-        assert_eq!(unknown.bound(MIB(0), MIB(0)), MIB(1080));
-        let mut packing = program(MIB(1000), 2);
-        packing.exchanged();
-        assert_eq!(packing.bound(MIB(0), MIB(0)), MIB(1085));
-        for _ in 0..11 {
-            packing.exchanged();
-        }
-        assert_eq!(packing.bound(MIB(0), MIB(0)), MIB(1140));
-        assert!(!packing.is_spent());
-        packing.exchanged();
-        assert!(packing.is_spent());
-        assert_eq!(packing.bound(MIB(0), MIB(0)), MIB(1140));
-    }
-
-    #[test]
-    fn who_came_back_adds_slabs_up_to_a_bound() {
-        assert!(!program(MIB(1000), 0).adds_slab(MIB(10), MIB(1), MIB(1090)));
-        let back = program(MIB(1000), 1);
-        assert!(back.adds_slab(MIB(10), MIB(1), MIB(1160)));
-        assert!(!back.adds_slab(MIB(10), MIB(1), MIB(1161)));
-    }
-
-    #[test]
-    fn exchanging_ends_at_each_peak() {
-        let mut packing = program(MIB(1000), 0);
-        for _ in 0..EXCHANGES {
-            assert!(!packing.is_spent());
-            packing.exchanged();
-        }
-        assert!(packing.is_spent());
-        packing.rose(MIB(1100));
-        assert!(!packing.is_spent());
-    }
-
-    #[test]
-    fn room_is_what_is_left_until_the_program_is_known() {
-        let room =
-            |program: &mut Packing, reserved| program.room(MIB(reserved), MIB(1000), Bytes::ZERO);
-        let mut unknown = program(MIB(400), 0);
-        assert_eq!(room(&mut unknown, 500), Room::Ample);
-        assert_eq!(room(&mut unknown, 501), Room::Tight);
-        let mut spent = program(MIB(400), 0);
-        spent.exchanges = EXCHANGES;
-        for mut program in [program(MIB(920), 2), spent] {
-            assert_eq!(room(&mut program, 999), Room::Ample);
-            program.rose(MIB(921));
-            assert_ne!(room(&mut program, 999), Room::Ample);
-        }
-        let mut lagging = program(MIB(600), 2);
-        lagging.lags = true;
-        assert_eq!(room(&mut lagging, 999), Room::Ample);
-        lagging.rose(MIB(601));
-        assert_eq!(room(&mut lagging, 999), Room::Scarce);
-    }
-
-    #[test]
-    fn pieces_and_chunks_may_take_half_of_what_the_peak_leaves() {
-        let mut known = program(MIB(940), 2);
-        assert_eq!(known.room(MIB(999), MIB(1000), MIB(30)), Room::Scarce);
-        assert_eq!(known.room(MIB(999), MIB(1000), MIB(31)), Room::Tight);
-        assert_eq!(known.filled(MIB(1000)), MIB(970));
-    }
-
-    #[test]
-    fn patience_ends() {
-        let mut packing = program(MIB(1000), 0);
-        for _ in 0..VAIN {
-            assert!(packing.is_patient());
-            packing.waited_in_vain();
-        }
-        assert!(!packing.is_patient());
-    }
-}
+mod tests;

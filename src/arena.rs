@@ -67,7 +67,7 @@ use crate::stats::OomLog;
 use crate::strategy::packing::Packing;
 use crate::strategy::{Pinned, PinnedPlan, Rounder, Strategy};
 use crate::sync::atomic::AtomicBool;
-use crate::sync::{Lock, OnceLock};
+use crate::sync::{Lock, OnceLock, prepare_barriers};
 use crate::thread_cache::CacheHub;
 
 pub use check::Inconsistency;
@@ -187,6 +187,9 @@ impl<D: Driver> Arena<D> {
         let packing = Packing::new(&strategy);
         let hub = Arc::new(CacheHub::new(Arc::clone(&map), id));
         let not_kept = caches::why_not(config, kind, &strategy);
+        if not_kept.is_none() {
+            prepare_barriers(D::may_make_barriers);
+        }
         let pool_of_kept = not_kept.is_none().then(|| strategy.pool_of_small());
         let heap = Heap::new(id, map, config, kind == Kind::Host, pool_of_kept);
         Arena {

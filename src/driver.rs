@@ -85,6 +85,12 @@ pub trait Driver: Mapping + Send + Sync {
         OwnCaches::with_usual(with)
     }
 
+    /// Whether a system call may be made that the program itself would not make, to have
+    /// its threads pass a memory barrier.
+    fn may_make_barriers() -> bool {
+        true
+    }
+
     /// Allocates `size` bytes, aligned to at least 256. Does not disturb a
     /// stream capture.
     ///

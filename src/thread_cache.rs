@@ -20,7 +20,8 @@
 //! Owns the kept blocks. Invariants:
 //! * only the thread of a cache puts blocks in and takes them out, and only
 //!   while nobody else holds the cache's lock; it never waits for that lock, and
-//!   holds nothing else meanwhile;
+//!   holds nothing else meanwhile. The lock is biased towards it
+//!   ([`vramalloc_lock`]) as long as nobody else wants it often;
 //! * who recalls holds the arena's lock, so that of two recalls one comes first;
 //! * a free gives the cache *room*, and an allocation takes some: what the
 //!   program holds, the room of all caches and what is *common* of it together
@@ -30,7 +31,7 @@
 //! * a kept block is nobody's: it may pass from one cache to another, both held,
 //!   and no figure changes.
 //!
-//! Cost: an exchange for an allocation, two for a free; 40 KiB for each cache that
+//! Cost: an exchange for a free, of the block's word; 40 KiB for each cache that
 //! was ever open, and 16 bytes for each block that it once kept at a time.
 
 mod activity;
@@ -50,7 +51,7 @@ use crate::page_map::{ArenaId, CacheableSlot, MOST_CACHEABLE, PageMap, SLOT, Slo
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 pub(crate) use activity::Activity;
-pub(crate) use cache::{Caches, Held, SEATS};
+pub(crate) use cache::{Caches, Entered, Held, SEATS};
 use common::CommonRoom;
 use kept::BLOCK_PART;
 pub(crate) use kept::{Kept, Recalled, WORTH_BYTES};

@@ -16,7 +16,9 @@ use crate::heap::banks::Bank;
 use crate::library::LibraryId;
 use crate::strategy::packing::is_roomy;
 use crate::strategy::{Rounder, Strategy};
-use crate::thread_cache::{Held, Kept, LEAST_CACHE, Lacks, MOST_KEPT, OwnCache, TryKeep, Waits};
+use crate::thread_cache::{
+    Entered, Held, Kept, LEAST_CACHE, Lacks, MOST_KEPT, OwnCache, TryKeep, Waits,
+};
 
 /// Why threads keep nothing, by the options; none where they may.
 pub(super) fn why_not(config: &Config, kind: Kind, strategy: &Strategy) -> Option<&'static str> {
@@ -75,6 +77,12 @@ impl<D: Driver> Arena<D> {
         D::with_own_caches(|caches| caches.of(self.hub_serial))
     }
 
+    /// The same, if it is the one that the thread used last.
+    #[inline(always)]
+    pub(super) fn last_cache(&self) -> Option<OwnCache> {
+        D::with_own_caches(|caches| caches.last_of(self.hub_serial))
+    }
+
     /// Notes the calling thread's cache for a request that it makes, and its bank.
     #[inline(never)]
     pub(super) fn for_this_thread(&self, want: &mut Want) {
@@ -99,26 +107,50 @@ impl<D: Driver> Arena<D> {
     pub fn allocate_kept(&self, request: Bytes, library: LibraryId) -> Option<Address> {
         match self.take_exact(request, library) {
             Ok(address) => Some(address),
-            Err(kept) => take_near(kept?, request, library),
+            Err(kept) => self.take_near(kept, request, library),
         }
     }
 
-    /// The same of a block of just its size. Where there is none, with the thread's cache.
+    /// The same of a block of just its size, where nobody else has wanted the thread's
+    /// cache lately. Where there is none, with the cache.
     #[inline(always)]
     pub(super) fn take_exact(
         &self,
         request: Bytes,
         library: LibraryId,
-    ) -> Result<Address, Option<Held>> {
+    ) -> Result<Address, Option<Entered>> {
         if !Self::may_be_kept(request) {
             return Err(None);
         }
         let own = D::with_own_caches(|caches| caches.last_of(self.hub_at_once));
-        let mut kept = own.and_then(OwnCache::hold).ok_or(None)?;
+        let mut kept = own.and_then(OwnCache::enter).ok_or(None)?;
         match kept.take_exact(request, library) {
             Some(address) => Ok(address),
             None => Err(Some(kept)),
         }
+    }
+
+    /// The same of a block that may be larger, and also where somebody else wanted the
+    /// thread's cache.
+    #[inline(never)]
+    pub(super) fn take_near(
+        &self,
+        entered: Option<Entered>,
+        request: Bytes,
+        library: LibraryId,
+    ) -> Option<Address> {
+        let mut kept = match entered {
+            Some(entered) => Held::from(entered),
+            None => {
+                let own = D::with_own_caches(|caches| caches.last_of(self.hub_at_once));
+                let mut kept = own.filter(|_| Self::may_be_kept(request))?.hold()?;
+                if let Some(address) = kept.take_exact(request, library) {
+                    return Some(address);
+                }
+                kept
+            }
+        };
+        kept.take_near(request, library)
     }
 
     /// The same after a look at which epochs have ended, and where the arena has to
@@ -160,26 +192,38 @@ impl<D: Driver> Arena<D> {
     pub fn free_kept(&self, address: Address) -> bool {
         match self.keep(address) {
             Ok(()) => true,
-            Err(Some(kept)) => matches!(self.keep_looked(address, kept), TryKeep::Kept),
-            Err(None) => false,
+            Err(kept) => matches!(self.keep_looked(address, kept), TryKeep::Kept),
         }
     }
 
-    /// Frees it if its place was looked at lately too. Where it was not, with the thread's
-    /// cache.
+    /// Frees it if its place was looked at lately too, and nobody else has wanted the
+    /// thread's cache. Where it was not looked at, with the cache.
     #[inline(always)]
-    pub(super) fn keep(&self, address: Address) -> Result<(), Option<Held>> {
-        let own = D::with_own_caches(|caches| caches.last_of(self.hub_serial));
-        let mut kept = own.and_then(OwnCache::hold).ok_or(None)?;
+    pub(super) fn keep(&self, address: Address) -> Result<(), Option<Entered>> {
+        let own = self.last_cache();
+        let mut kept = own.and_then(OwnCache::enter).ok_or(None)?;
         match kept.recent(address) {
             Some(slot) => kept.put(slot, address).ok_or(None),
             None => Err(Some(kept)),
         }
     }
 
-    /// Frees it in that cache, after a look at its place.
+    /// Frees it after a look at its place, and also where somebody else wanted the cache.
     #[inline(never)]
-    pub(super) fn keep_looked(&self, address: Address, kept: Held) -> TryKeep {
+    pub(super) fn keep_looked(&self, address: Address, entered: Option<Entered>) -> TryKeep {
+        let kept = match entered {
+            Some(entered) => Held::from(entered),
+            None => {
+                let Some(mut kept) = self.last_cache().and_then(OwnCache::hold) else {
+                    return TryKeep::Unprepared;
+                };
+                if let Some(slot) = kept.recent(address) {
+                    let is_kept = kept.put(slot, address);
+                    return is_kept.map_or(TryKeep::Unprepared, |()| TryKeep::Kept);
+                }
+                kept
+            }
+        };
         self.hub.keep_looked(kept, address)
     }
 
@@ -318,10 +362,4 @@ impl<D: Driver> Arena<D> {
             None => caches.waits(),
         });
     }
-}
-
-/// Memory for a request from a cache that has no block of just its size.
-#[inline(never)]
-pub(super) fn take_near(mut kept: Held, request: Bytes, library: LibraryId) -> Option<Address> {
-    kept.take_near(request, library)
 }

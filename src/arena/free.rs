@@ -15,7 +15,7 @@ use crate::driver::Driver;
 use crate::error::FreeError;
 use crate::heap::block::ChunkId;
 use crate::stats::Origin;
-use crate::thread_cache::{Held, TryKeep};
+use crate::thread_cache::{Entered, TryKeep};
 
 /// What happens to a block that the program frees.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -63,15 +63,17 @@ impl<D: Driver> Arena<D> {
         }
         match self.keep(address) {
             Ok(()) => Ok(()),
-            Err(Some(kept)) => self.free_looked(address, kept),
-            Err(None) => self.free_in_state(address),
+            Err(entered) => self.free_looked(address, entered),
         }
     }
 
     /// The same to a cache that looks for its place, or to what the lock guards.
     #[inline(never)]
-    fn free_looked(&self, address: Address, kept: Held) -> Result<(), FreeError> {
-        match self.keep_looked(address, kept) {
+    fn free_looked(&self, address: Address, entered: Option<Entered>) -> Result<(), FreeError> {
+        if entered.is_none() && self.last_cache().is_none() {
+            return self.free_in_state(address);
+        }
+        match self.keep_looked(address, entered) {
             TryKeep::Kept => Ok(()),
             TryKeep::Unprepared => self.free_in_state(address),
             TryKeep::Unkeepable => self.free_unkept(address),

@@ -7,7 +7,6 @@
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
-use crate::arena::caches::take_near;
 use crate::arena::miss::Stray;
 use crate::arena::state::ArenaState;
 use crate::counters::BlockInfo;
@@ -20,7 +19,7 @@ use crate::library::LibraryId;
 use crate::stats::Origin;
 use crate::strategy::packing::{Packing, fills};
 use crate::strategy::{Pool, Route};
-use crate::thread_cache::{Held, MOST_KEPT, OwnCache};
+use crate::thread_cache::{Entered, MOST_KEPT, OwnCache};
 
 /// A request on its way through the arena.
 #[derive(Copy, Clone)]
@@ -93,8 +92,9 @@ impl<D: Driver> Arena<D> {
         let _step = self.step();
         match self.take_exact(request, library) {
             Ok(address) => Ok(address),
-            Err(Some(kept)) => self.allocate_near(kept, request, library, stray).result(),
-            Err(None) => self.allocate_in_state(request, library, stray).result(),
+            Err(entered) => self
+                .allocate_near(entered, request, library, stray)
+                .result(),
         }
     }
 
@@ -103,15 +103,17 @@ impl<D: Driver> Arena<D> {
     #[inline(never)]
     fn allocate_near(
         &self,
-        kept: Held,
+        entered: Option<Entered>,
         request: Bytes,
         library: LibraryId,
         stray: Stray,
     ) -> Answer {
-        match take_near(kept, request, library) {
-            Some(address) => Answer::of(Ok(address)),
-            None => self.allocate_in_state(request, library, stray),
+        let may_keep = entered.is_some() || Self::may_be_kept(request);
+        let near = may_keep.then(|| self.take_near(entered, request, library));
+        if let Some(address) = near.flatten() {
+            return Answer::of(Ok(address));
         }
+        self.allocate_in_state(request, library, stray)
     }
 
     /// The same from what the lock guards.
@@ -176,7 +178,7 @@ impl<D: Driver> Arena<D> {
             self.for_this_thread(&mut want);
         } else if self.keeps && request > MOST_KEPT {
             // Of such a size it keeps nothing, but its room may be needed.
-            want.own = D::with_own_caches(|caches| caches.last_of(self.hub_serial));
+            want.own = self.last_cache();
         }
         let (mut hit, closing) = self.take_or_close(&want, !may_keep);
         if hit.is_none() && may_keep {

@@ -228,6 +228,10 @@ impl<D: Driver> Driver for Metered<D> {
         D::with_own_caches(with)
     }
 
+    fn may_make_barriers() -> bool {
+        D::may_make_barriers()
+    }
+
     fn alloc_chunk(&self, size: Bytes) -> Result<Address, Code> {
         self.alloc_past(|| self.driver.alloc_chunk(size))
     }

@@ -2,10 +2,14 @@
 //!
 //! Owns those that are open, and those that were: a thread may look at one that it
 //! had, so none is ever freed. What the caches of an arena that is gone had made
-//! goes, and they are the next arenas'. Cost: 9 KiB a cache, besides what is in it.
+//! goes, and they are the next arenas'. A thread gets again a cache that it had, if
+//! there is one, since the lock of no other can be biased towards it. Cost: 9 KiB a cache,
+//! besides what is in it.
 
 use crate::address::Bytes;
-use crate::sync::{Lock, LockGuard};
+#[cfg(not(loom))]
+use crate::sync::Lock;
+use crate::sync::{BiasedGuard, BiasedLock, Key};
 use crate::thread_cache::CacheHub;
 use crate::thread_cache::kept::Kept;
 use crate::thread_cache::own::OwnCache;
@@ -23,26 +27,37 @@ static LEFT: Lock<Vec<&'static ThreadCache>> = Lock::new(Vec::new());
 
 /// What a thread keeps. Processors fetch lines by pairs.
 #[repr(align(128))]
-pub(crate) struct ThreadCache(Lock<Kept>);
+pub(crate) struct ThreadCache(BiasedLock<Kept>);
 
-/// A cache that its thread does without meanwhile.
-pub(crate) type Held = LockGuard<'static, Kept>;
+/// A cache that nobody else uses meanwhile.
+pub(crate) type Held = BiasedGuard<Kept>;
+
+/// A cache that its thread has entered by its bias.
+pub(crate) type Entered = crate::sync::Entered<Kept>;
+
+/// What a thread enters its cache with.
+pub(super) type CacheKey = Key<Kept>;
 
 impl ThreadCache {
+    /// One of an arena that is gone, if there is one, or another.
     fn make() -> &'static ThreadCache {
         #[cfg(not(loom))]
-        if let Some(left) = LEFT.lock().pop() {
-            return left;
+        {
+            let mut left = LEFT.lock();
+            let at = left.iter().position(|cache| cache.0.may_be_biased_here());
+            let last = left.len().checked_sub(1);
+            if let Some(at) = at.or(last) {
+                return left.swap_remove(at);
+            }
         }
-        Box::leak(Box::new(ThreadCache(Lock::new(Kept::default()))))
+        Box::leak(Box::new(ThreadCache(BiasedLock::new(Kept::default()))))
     }
 
-    #[inline(always)]
-    pub(super) fn try_hold(&'static self) -> Option<Held> {
-        self.0.try_lock()
+    pub(super) fn lock(&'static self) -> &'static BiasedLock<Kept> {
+        &self.0
     }
 
-    pub(super) fn hold(&'static self) -> Held {
+    fn hold(&'static self) -> Held {
         self.0.lock()
     }
 }
@@ -86,18 +101,40 @@ impl Caches {
         has_seat: bool,
     ) -> OwnCache {
         let seat = has_seat.then(|| self.free_seat());
-        let cache = self.closed.pop().unwrap_or_else(ThreadCache::make);
-        let opening = next_opening() * (u64::from(SEATS) + 1) + seat.map_or(0, |seat| seat + 1);
-        cache.hold().open(opening, hub.owner, most, is_sparing);
+        let cache = self.take_closed();
+        let key = Key::new(&cache.0, seat.map_or(0, |seat| seat + 1));
+        let mut kept = cache.hold();
+        kept.open(key.number(), hub.owner, most, is_sparing);
+        drop(key.stay(kept));
         self.open.push(cache);
-        OwnCache::new(hub.serial, opening, cache)
+        OwnCache::new(hub.serial, key)
+    }
+
+    /// A closed cache: one that the calling thread can enter without an exchange, as far as
+    /// there are no more of them than can be open. With what was learned in the one that was
+    /// closed last.
+    fn take_closed(&mut self) -> &'static ThreadCache {
+        let may_be_biased = |cache: &&ThreadCache| cache.0.may_be_biased_here();
+        let are_all_made = self.open.len() + self.closed.len() >= CACHES;
+        let at = self.closed.iter().position(may_be_biased);
+        let last = self.closed.len().checked_sub(1);
+        let at = at.or(last.filter(|_| are_all_made));
+        let latest = last.map(|last| self.closed[last]);
+        let cache = at.map_or_else(ThreadCache::make, |at| self.closed.swap_remove(at));
+        if let Some(latest) = latest.filter(|latest| !std::ptr::eq(*latest, cache)) {
+            latest.hold().exchange_learned(&mut cache.hold());
+        }
+        cache
     }
 
     /// The seat that the fewest threads have.
-    fn free_seat(&self) -> u64 {
+    fn free_seat(&self) -> u8 {
         let mut taken = [0; SEATS as usize];
-        let seats = self.open.iter().map(|cache| cache.hold().opening());
-        for seat in seats.filter_map(seat_of) {
+        for seat in self
+            .hold()
+            .iter()
+            .filter_map(|kept| seat_of(kept.opening()))
+        {
             taken[usize::from(seat)] += 1;
         }
         let free = (0..).zip(taken).min_by_key(|(_, count)| *count);
@@ -106,7 +143,7 @@ impl Caches {
 
     /// Stops the threads of all open ones from using them.
     pub(crate) fn hold(&self) -> Vec<Held> {
-        self.open.iter().map(|cache| cache.hold()).collect()
+        BiasedLock::lock_all(self.open.iter().map(|cache| &cache.0))
     }
 
     /// Stops threads from using open caches, one after another, until `wants` says that
@@ -135,6 +172,7 @@ impl Caches {
         let (mut closing, mut staying) = (Vec::new(), Vec::new());
         for (cache, mut kept) in std::mem::take(&mut self.open).into_iter().zip(held) {
             let (list, held) = if closes(&mut kept) {
+                cache.0.unbias(&kept);
                 (&mut self.closed, &mut closing)
             } else {
                 (&mut self.open, &mut staying)
@@ -157,7 +195,7 @@ impl Caches {
             let others = self.open[self.next % count];
             let is_own = own.is_some_and(|own| own.is(others));
             if !is_own
-                && let Some(mut kept) = others.try_hold()
+                && let Some(mut kept) = others.0.try_lock()
                 && look(&mut kept)
             {
                 return true;
@@ -171,7 +209,10 @@ impl Caches {
     pub(crate) fn forget(&mut self) {
         self.closed.append(&mut self.open);
         for cache in self.closed.drain(..) {
-            *cache.hold() = Kept::default();
+            let mut kept = cache.hold();
+            cache.0.unbias(&kept);
+            *kept = Kept::default();
+            drop(kept);
             #[cfg(not(loom))]
             LEFT.lock().push(cache);
         }
@@ -185,14 +226,6 @@ impl Drop for Caches {
 }
 
 /// The seat of a thread with this opening, if it has one, from 0.
-#[allow(clippy::cast_possible_truncation, reason = "there are few seats")]
 pub(super) fn seat_of(opening: u64) -> Option<u8> {
-    ((opening % (u64::from(SEATS) + 1)) as u8).checked_sub(1)
-}
-
-/// A number that no other opening of the process has.
-fn next_opening() -> u64 {
-    // The checker has no part in this: the numbers only differ.
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+    CacheKey::tag_of(opening).checked_sub(1)
 }

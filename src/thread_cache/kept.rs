@@ -282,6 +282,13 @@ impl Kept {
         self.begin_batch();
     }
 
+    /// Has what the other one has learned of its use, and the other way round; both are
+    /// closed.
+    pub(crate) fn exchange_learned(&mut self, other: &mut Kept) {
+        std::mem::swap(&mut self.turnover, &mut other.turnover);
+        std::mem::swap(&mut self.sizes.is_exact, &mut other.sizes.is_exact);
+    }
+
     /// Takes out a part of the blocks of each size, and where much may be kept a smaller one
     /// of the classes that have little: their blocks leave hardly any room.
     pub(crate) fn shed(&mut self, ended: u64, each: impl FnMut(Recalled)) {

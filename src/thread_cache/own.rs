@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 
-use crate::thread_cache::cache::{Held, ThreadCache, seat_of};
+use crate::thread_cache::cache::{CacheKey, Entered, Held, ThreadCache, seat_of};
 use crate::thread_cache::kept::Kept;
 
 /// Arenas besides the last one.
@@ -52,44 +52,42 @@ pub(crate) enum Waits {
 pub(crate) struct OwnCache {
     /// The number of the arena's hub, from 1.
     hub: u64,
-    /// The number of the opening that made it the thread's.
-    opening: u64,
-    /// None where there is no hub.
-    cache: Option<&'static ThreadCache>,
+    /// What it is entered with, which has the number of the opening that made it the
+    /// thread's. None where there is no hub.
+    key: Option<CacheKey>,
 }
 
-const NONE: OwnCache = OwnCache {
-    hub: 0,
-    opening: 0,
-    cache: None,
-};
+const NONE: OwnCache = OwnCache { hub: 0, key: None };
 
 impl OwnCache {
-    pub(super) fn new(hub: u64, opening: u64, cache: &'static ThreadCache) -> OwnCache {
-        let cache = Some(cache);
-        OwnCache {
-            hub,
-            opening,
-            cache,
-        }
+    pub(super) fn new(hub: u64, key: CacheKey) -> OwnCache {
+        let key = Some(key);
+        OwnCache { hub, key }
+    }
+
+    /// The cache, if it is open for the thread and biased towards it.
+    #[inline(always)]
+    pub(crate) fn enter(self) -> Option<Entered> {
+        self.key?.enter()
     }
 
     /// The cache, if it is open for the thread and nobody else has it now.
-    #[inline(always)]
     pub(crate) fn hold(self) -> Option<Held> {
-        let kept = self.cache?.try_hold()?;
-        (kept.opening() == self.opening).then_some(kept)
+        let key = self.key?;
+        let entered = key.enter().map(Held::from);
+        entered.or_else(|| as_opened(key, key.lock().try_lock()?))
     }
 
     /// The cache, if it is open for the thread; waits for who has it for a moment.
     pub(crate) fn hold_now(self) -> Option<Held> {
-        let kept = self.cache?.hold();
-        (kept.opening() == self.opening).then_some(kept)
+        let key = self.key?;
+        let entered = key.enter().map(Held::from);
+        entered.or_else(|| as_opened(key, key.lock().lock()))
     }
 
     /// The thread's seat.
     pub(crate) fn seat(self) -> Option<u8> {
-        seat_of(self.opening)
+        seat_of(self.key?.number())
     }
 
     /// What was freed to it without a fence belongs to this epoch, whose fence is made
@@ -107,18 +105,23 @@ impl OwnCache {
 
     /// Whether it is this one, open or closed.
     pub(super) fn is(self, cache: &'static ThreadCache) -> bool {
-        self.cache.is_some_and(|own| std::ptr::eq(own, cache))
+        (self.key).is_some_and(|key| std::ptr::eq(key.lock(), cache.lock()))
     }
 
     /// Whether this is the cache, open for the thread.
     pub(crate) fn has(self, kept: &Kept) -> bool {
-        kept.opening() == self.opening
+        self.key.is_some_and(|key| kept.opening() == key.number())
     }
 
     /// Whether it is open for the thread.
     pub(crate) fn is_open(self) -> bool {
         self.hold_now().is_some()
     }
+}
+
+/// A cache that is held, if it is open for the thread.
+fn as_opened(key: CacheKey, kept: Held) -> Option<Held> {
+    (kept.opening() == key.number()).then(|| key.stay(kept))
 }
 
 /// What a thread knows of its caches. A driver keeps one for each thread

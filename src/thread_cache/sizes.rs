@@ -41,7 +41,8 @@ pub(super) struct Size {
 pub(super) struct Sizes {
     /// There also in a closed cache, so that nobody has to ask whether it is.
     all: Box<[Size; SIZES]>,
-    /// Those that ever had a block.
+    /// Those that ever had a block, in their order: so what a recall does hangs on what is
+    /// there alone.
     used: Vec<usize>,
     /// A request gets a block of its own size alone: memory is scarce.
     pub(super) is_exact: bool,
@@ -171,7 +172,8 @@ impl Sizes {
     /// Makes room in a queue that is full; `filler` is any block.
     pub(super) fn grow(&mut self, number: usize, filler: KeptBlock) {
         if self.all[number].blocks.grow(filler) {
-            self.used.push(number);
+            let at = self.used.partition_point(|&other| other < number);
+            self.used.insert(at, number);
         }
     }
 

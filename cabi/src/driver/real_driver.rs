@@ -19,7 +19,7 @@ use crate::driver::mapping::{Ability, Backups};
 use crate::driver::reserve::{Beyond, When};
 use crate::driver::{capture, contexts, reserve, streams, whose};
 use crate::process::fast_local::fast_local;
-use crate::process::{cancel, guard};
+use crate::process::{self, cancel, guard};
 use crate::real::{self, reach};
 use crate::types::CudaResult;
 
@@ -130,6 +130,10 @@ impl Driver for RealDriver {
     #[inline(always)]
     fn with_own_caches<R>(with: impl FnOnce(&OwnCaches) -> R) -> R {
         with(own_caches())
+    }
+
+    fn may_make_barriers() -> bool {
+        !process::is_sandboxed()
     }
 
     fn alloc(&self, size: Bytes) -> Result<Address, Code> {

@@ -430,7 +430,22 @@ impl<D: Streams> Lanes<D> {
             };
             self.books.lock().ended.push(Ended { arena, fence });
         }
-        bytes
+        bytes.saturating_add(self.trim_ended())
+    }
+
+    /// Gives back what lanes have that ended with a live block, and hold none any more: so
+    /// that they are empty, and for others.
+    fn trim_ended(&self) -> Bytes {
+        let ended: Vec<Arc<Arena<D>>> = {
+            let books = self.books.lock();
+            let unfenced = books.ended.iter().filter(|ended| ended.fence.is_none());
+            unfenced.map(|ended| Arc::clone(&ended.arena)).collect()
+        };
+        let unused = ended
+            .iter()
+            .filter(|arena| !arena.is_empty() && !arena.has_live());
+        let given = unused.map(|arena| arena.trim());
+        given.fold(Bytes::ZERO, Bytes::saturating_add)
     }
 
     /// Whether freed blocks wait for other streams.

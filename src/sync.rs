@@ -51,14 +51,14 @@ mod modelled {
     }
 
     /// A lock without a bias: that is checked where it is made.
-    pub(crate) struct BiasedLock<T>(Lock<T>);
+    pub(crate) struct BiasedLock<T>(Lock<T>, atomic::AtomicBool);
 
     pub(crate) type BiasedGuard<T> = MutexGuard<'static, T>;
     pub(crate) type Entered<T> = MutexGuard<'static, T>;
 
     impl<T> BiasedLock<T> {
         pub(crate) fn new(value: T) -> BiasedLock<T> {
-            BiasedLock(Lock::new(value))
+            BiasedLock(Lock::new(value), atomic::AtomicBool::new(false))
         }
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
@@ -74,6 +74,14 @@ mod modelled {
             T: 'a,
         {
             locks.map(BiasedLock::lock).collect()
+        }
+
+        pub(crate) fn invite(&self, is_inviting: bool) {
+            self.1.store(is_inviting, atomic::Ordering::Relaxed);
+        }
+
+        pub(crate) fn is_inviting(&self) -> bool {
+            self.1.load(atomic::Ordering::Relaxed)
         }
 
         pub(crate) fn unbias(&self, _guard: &MutexGuard<'_, T>) {}

@@ -12,7 +12,7 @@ use vramalloc_core::address::{Address, Bytes};
 use crate::arguments::Arguments;
 use vramalloc_benches::workload::{Draws, Live, Random, get, put};
 
-/// Blocks that each thread has live.
+/// Blocks that each thread has live, where nothing else is said (`live`).
 const LIVE: usize = 64;
 
 /// Numbers of threads, and how often each is measured.
@@ -32,10 +32,11 @@ const ROUND: usize = 1000;
 /// second, all threads together.
 pub(crate) fn run(arguments: &Arguments) {
     let doublings = arguments.doublings();
+    let blocks = arguments.count("live", LIVE as u64);
     let arena = arguments.arena();
     measure(arguments, |thread, timed| {
-        let mut draws = Draws::new(thread + 1, LIVE, doublings);
-        let mut live = Live::new(&arena, LIVE, &mut draws);
+        let mut draws = Draws::new(thread + 1, blocks, doublings);
+        let mut live = Live::new(&arena, blocks, &mut draws);
         timed(&mut || (0..ROUND).for_each(|_| live.replace(draws.draw())))
     });
 }

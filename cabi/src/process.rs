@@ -164,6 +164,12 @@ pub(crate) fn is_sandboxed() -> bool {
     started().is_some_and(Start::is_sandboxed) || *IS_BEFORE.get_or_init(sandbox::is_in_force_now)
 }
 
+/// Whether a call of the system may be made that the program would not make itself, also
+/// where it has filtered its calls in a container that has a filter of its own.
+pub(crate) fn may_make_rare_calls() -> bool {
+    !is_sandboxed() && sandbox::none_came()
+}
+
 /// Runs `read` on the options in force. It must be quick, and call nothing that
 /// could come back here.
 pub(crate) fn options<R>(read: impl FnOnce(&Loaded) -> R) -> R {

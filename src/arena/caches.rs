@@ -307,7 +307,10 @@ impl<D: Driver> Arena<D> {
         };
         // What is freed from now on, also by what the driver calls, is in the next batch.
         let is_done = matches!(self.driver.fence_unless_done_from(own.seat()), Ok(None));
-        (self.hub).asked(own, |kept| kept.closed_alone(name, is_done));
+        (self.hub).asked(own, |kept| {
+            kept.closed_alone(name, is_done);
+            own.invite(kept);
+        });
         is_done
     }
 

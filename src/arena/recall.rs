@@ -117,6 +117,7 @@ impl<F: Clone> ArenaState<F> {
         if let Some(mut kept) = own.hold_now() {
             if let Some(epoch) = epoch {
                 kept.close_batch(epoch);
+                own.invite(&kept);
             }
             let fell = kept.note_held(held);
             if kept.is_sparing() {

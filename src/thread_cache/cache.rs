@@ -17,6 +17,10 @@ use crate::thread_cache::own::OwnCache;
 /// The caches that an arena has at most.
 const CACHES: usize = 64;
 
+/// So many more are made than are open at a time, so that a thread need not take one whose
+/// lock can be biased towards another thread alone. Each keeps what its queues had grown to.
+const SPARE: usize = 4;
+
 /// How many seats there are: threads that take small blocks at the same time are told
 /// apart by them, as far as there are no more of these.
 pub(crate) const SEATS: u8 = 4;
@@ -65,14 +69,24 @@ impl ThreadCache {
 /// How many other caches are looked at for a thread that finds nothing in its own.
 const LOOKS: usize = 4;
 
+/// A cache that is open for a thread.
+#[derive(Copy, Clone)]
+struct Opened {
+    cache: &'static ThreadCache,
+    /// The thread's seat, if it has one, also told by its key.
+    seat: Option<u8>,
+}
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Caches {
-    open: Vec<&'static ThreadCache>,
+    open: Vec<Opened>,
     /// Which one is looked at next for another thread, and which one loses room next.
     next: usize,
     loser: usize,
     closed: Vec<&'static ThreadCache>,
+    /// How many were open at the same time at most.
+    most_open: usize,
 }
 
 impl Caches {
@@ -105,17 +119,19 @@ impl Caches {
         let key = Key::new(&cache.0, seat.map_or(0, |seat| seat + 1));
         let mut kept = cache.hold();
         kept.open(key.number(), hub.owner, most, is_sparing);
+        cache.0.invite(false);
         drop(key.stay(kept));
-        self.open.push(cache);
+        self.open.push(Opened { cache, seat });
+        self.most_open = self.most_open.max(self.open.len());
         OwnCache::new(hub.serial, key)
     }
 
-    /// A closed cache: one that the calling thread can enter without an exchange, as far as
-    /// there are no more of them than can be open. With what was learned in the one that was
+    /// A closed cache: one that the calling thread can enter without an exchange, as long as
+    /// hardly more are made for that than are open at a time. With what was learned in the one that was
     /// closed last.
     fn take_closed(&mut self) -> &'static ThreadCache {
         let may_be_biased = |cache: &&ThreadCache| cache.0.may_be_biased_here();
-        let are_all_made = self.open.len() + self.closed.len() >= CACHES;
+        let are_all_made = self.open.len() + self.closed.len() >= self.most_open + SPARE;
         let at = self.closed.iter().position(may_be_biased);
         let last = self.closed.len().checked_sub(1);
         let at = at.or(last.filter(|_| are_all_made));
@@ -130,11 +146,7 @@ impl Caches {
     /// The seat that the fewest threads have.
     fn free_seat(&self) -> u8 {
         let mut taken = [0; SEATS as usize];
-        for seat in self
-            .hold()
-            .iter()
-            .filter_map(|kept| seat_of(kept.opening()))
-        {
+        for seat in self.open.iter().filter_map(|open| open.seat) {
             taken[usize::from(seat)] += 1;
         }
         let free = (0..).zip(taken).min_by_key(|(_, count)| *count);
@@ -143,7 +155,7 @@ impl Caches {
 
     /// Stops the threads of all open ones from using them.
     pub(crate) fn hold(&self) -> Vec<Held> {
-        BiasedLock::lock_all(self.open.iter().map(|cache| &cache.0))
+        BiasedLock::lock_all(self.open.iter().map(|open| &open.cache.0))
     }
 
     /// Stops threads from using open caches, one after another, until `wants` says that
@@ -152,7 +164,7 @@ impl Caches {
         let mut held = Vec::new();
         for _ in 0..self.open.len() {
             self.loser = (self.loser + 1) % self.open.len();
-            let mut kept = self.open[self.loser].hold();
+            let mut kept = self.open[self.loser].cache.hold();
             let more = wants(&mut kept);
             held.push(kept);
             if !more {
@@ -170,15 +182,15 @@ impl Caches {
         mut closes: impl FnMut(&mut Kept) -> bool,
     ) -> (Vec<Held>, Vec<Held>) {
         let (mut closing, mut staying) = (Vec::new(), Vec::new());
-        for (cache, mut kept) in std::mem::take(&mut self.open).into_iter().zip(held) {
-            let (list, held) = if closes(&mut kept) {
-                cache.0.unbias(&kept);
-                (&mut self.closed, &mut closing)
+        for (open, mut kept) in std::mem::take(&mut self.open).into_iter().zip(held) {
+            if closes(&mut kept) {
+                open.cache.0.unbias(&kept);
+                self.closed.push(open.cache);
+                closing.push(kept);
             } else {
-                (&mut self.open, &mut staying)
-            };
-            list.push(cache);
-            held.push(kept);
+                self.open.push(open);
+                staying.push(kept);
+            }
         }
         (closing, staying)
     }
@@ -192,9 +204,10 @@ impl Caches {
     ) -> bool {
         let count = self.open.len();
         for _ in 0..count.min(LOOKS) {
-            let others = self.open[self.next % count];
+            let others = self.open[self.next % count].cache;
             let is_own = own.is_some_and(|own| own.is(others));
             if !is_own
+                && others.0.is_inviting()
                 && let Some(mut kept) = others.0.try_lock()
                 && look(&mut kept)
             {
@@ -207,8 +220,8 @@ impl Caches {
 
     /// Gives up all of them: nothing is kept in any.
     pub(crate) fn forget(&mut self) {
-        self.closed.append(&mut self.open);
-        for cache in self.closed.drain(..) {
+        let open = self.open.drain(..).map(|open| open.cache);
+        for cache in self.closed.drain(..).chain(open) {
             let mut kept = cache.hold();
             cache.0.unbias(&kept);
             *kept = Kept::default();

@@ -21,7 +21,7 @@ pub(crate) use batches::WORTH_BYTES;
 use batches::{Alone, MUCH, Turnover};
 
 /// How many blocks pass from one thread to another at a time.
-const PARCEL: u64 = 64;
+pub(super) const PARCEL: u64 = 64;
 
 /// This part of its blocks leaves a cache that is full.
 const SHED: usize = 4;
@@ -137,8 +137,12 @@ impl Kept {
     fn given(&mut self, request: Bytes, ended: u64) -> Option<usize> {
         self.refresh(ended);
         let number = self.sizes.near(number_of(request), self.over)?;
-        let size = self.sizes.get_mut(number)?;
-        (size.frees() >= 2 * size.allocations() + PARCEL).then_some(number)
+        self.sizes.get_mut(number)?.is_given().then_some(number)
+    }
+
+    /// Whether there is one for any request, now or when the device is done.
+    pub(super) fn has_for_others(&self) -> bool {
+        self.sizes.used().any(|(_, size)| size.is_given())
     }
 
     /// Whether there is one.

@@ -95,6 +95,14 @@ impl OwnCache {
     pub(crate) fn seal(self, epoch: u64) {
         if let Some(mut kept) = self.hold_now().filter(|kept| !kept.is_sparing()) {
             kept.close_batch(epoch);
+            self.invite(&kept);
+        }
+    }
+
+    /// Tells other threads whether the cache, which is held, has blocks for them.
+    pub(crate) fn invite(self, kept: &Kept) {
+        if let Some(key) = self.key {
+            key.lock().invite(kept.has_for_others());
         }
     }
 

@@ -5,6 +5,7 @@
 
 use crate::address::Bytes;
 use crate::page_map::{MOST_CACHEABLE, SLOT};
+use crate::thread_cache::kept::PARCEL;
 use crate::thread_cache::queue::{Batch, KeptBlock, Queue};
 use crate::thread_cache::room::PackedRoom;
 
@@ -77,6 +78,11 @@ impl Size {
 
     pub(super) fn allocations(&self) -> u64 {
         self.blocks.out().wrapping_sub(self.uncounted)
+    }
+
+    /// Whether the thread frees far more blocks than it takes.
+    pub(super) fn is_given(&self) -> bool {
+        self.frees() >= 2 * self.allocations() + PARCEL
     }
 
     /// The number of its class.

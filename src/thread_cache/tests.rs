@@ -1,6 +1,7 @@
 //! Batches that are closed without the arena, and seats.
 
 use super::cache::seat_of;
+use super::kept::PARCEL;
 use super::*;
 use crate::page_map::PageMap;
 use proptest::prelude::*;
@@ -370,10 +371,13 @@ fn a_cache_that_lacks_room_takes_what_another_has_left() {
     assert_eq!(hub.asked(one, |kept| kept.room()), Some(half));
 }
 
-/// Its thread may have been preempted, for long.
+/// Nor one that says that it has nothing to give. The thread of one that is in use may
+/// have been preempted, for long.
 #[test]
 fn a_cache_that_is_in_use_is_not_looked_at_for_another_thread() {
-    let hub = CacheHub::new(Arc::new(PageMap::new()), ARENA);
+    let map = Arc::new(PageMap::new());
+    assert!(map.hold_chunk(ARENA, Address::new(0), Bytes::mib(2)));
+    let hub = CacheHub::new(Arc::clone(&map), ARENA);
     let mut caches = Caches::default();
     let [one, other] = of_two(&hub, &mut caches);
     let looked_at = |caches: &mut Caches| {
@@ -384,6 +388,15 @@ fn a_cache_that_is_in_use_is_not_looked_at_for_another_thread() {
         });
         looks
     };
+    let word = SlotWord::cacheable(ARENA, 0, SIZE, SIZE, LibraryId::UNKNOWN).unwrap();
+    for number in 0..PARCEL {
+        one.seal(number);
+        assert_eq!(looked_at(&mut caches), 0);
+        let block = Address::new(SIZE.get() * number);
+        map.set_block(block, word);
+        assert!(hub.keep_prepared(one, block));
+    }
+    one.seal(PARCEL);
     let in_use = one.hold();
     assert_eq!(looked_at(&mut caches), 0);
     drop(in_use);

@@ -293,6 +293,24 @@ fn one_capture_after_the_other_takes_no_lane_more() {
     streams.is_clean();
 }
 
+/// The same where a block outlives each capture for a moment.
+#[test]
+fn captures_that_a_block_outlives_take_two_lanes() {
+    let streams = Streams::new(1, Bytes::gib(1));
+    for number in 1..20 {
+        streams.gpu.begin_capture(streams.streams[0]);
+        let lane = streams.lane(0, Some(told(number)));
+        let block = streams.allocate(&lane, SIZE);
+        assert!(streams.gpu.end_capture(streams.streams[0]));
+        streams.lanes.release_captures(|gone| gone == number);
+        streams.free(&lane, block);
+    }
+    assert_eq!(streams.made.get(), 2);
+    streams.lanes.release_captures(|_| true);
+    assert!(streams.gpu.used(0).is_zero());
+    streams.is_clean();
+}
+
 /// A tensor may outlive the graph that it was captured in, and its stream goes
 /// on using it.
 #[test]

@@ -62,6 +62,7 @@ pub struct BiasedLock<T, R> {
     /// behind the value is changed by who holds the lock by an exchange.
     entries_left: AtomicU32,
     value: UnsafeCell<T>,
+    is_inviting: AtomicBool,
     entries: AtomicU32,
     /// The thread that the bias may be for; zero: it may be for any.
     home: AtomicUsize,
@@ -156,6 +157,7 @@ impl<T, R: RelaxStrategy> BiasedLock<T, R> {
             is_entered: AtomicBool::new(false),
             is_locked: AtomicBool::new(false),
             entries_left: AtomicU32::new(0),
+            is_inviting: AtomicBool::new(false),
             entries: AtomicU32::new(ENTRIES),
             home: AtomicUsize::new(0),
             relax: PhantomData,
@@ -259,6 +261,16 @@ impl<T, R: RelaxStrategy> BiasedLock<T, R> {
             // Release: pairs with the Acquire in `end_bias`.
             self.bias.store(0, Ordering::Release);
         }
+    }
+
+    /// Tells others, who need not take the lock to see it, whether it is worth taking.
+    pub fn invite(&self, is_inviting: bool) {
+        self.is_inviting.store(is_inviting, Ordering::Relaxed);
+    }
+
+    /// Whether that was told last. A guess: it may be so no more.
+    pub fn is_inviting(&self) -> bool {
+        self.is_inviting.load(Ordering::Relaxed)
     }
 
     /// Whether it may be biased towards the calling thread.

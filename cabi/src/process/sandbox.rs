@@ -3,9 +3,10 @@
 //! A filter may end the process at a call that the program itself never makes,
 //! so nothing is done then that can be left out. The filter of a container is
 //! no such thing: all its processes have it. Cost: two small files are read; a
-//! system call for [`has_begun`] and [`any`], and for [`is_in_force_now`] where there
-//! is no filter.
+//! system call for [`has_begun`] and [`any`], two for [`none_came`], and one for
+//! [`is_in_force_now`] where there is no filter.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::text_of;
@@ -47,6 +48,20 @@ pub(crate) fn has_begun() -> bool {
     NONE_BEFORE.load(Ordering::Relaxed) && any()
 }
 
+/// Whether no filter came since this was asked first, as far as can be seen. One that adds
+/// to the container's is seen by what a process without rights has to give up before
+/// (`PR_SET_NO_NEW_PRIVS`). Where the container has done that too, nothing would be seen.
+pub(crate) fn none_came() -> bool {
+    static FIRST: OnceLock<(bool, bool)> = OnceLock::new();
+    let now = (any(), has_given_up_privileges());
+    now == *FIRST.get_or_init(|| now) && now != (true, true)
+}
+
+fn has_given_up_privileges() -> bool {
+    // SAFETY: has no conditions.
+    unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) > 0 }
+}
+
 /// Whether this thread has any filter.
 pub(crate) fn any() -> bool {
     // SAFETY: has no conditions.
@@ -73,6 +88,25 @@ fn count(status: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// In a copy of the process, which alone loses something by it.
+    #[test]
+    fn what_comes_before_a_filter_is_seen() {
+        // SAFETY: the copy makes system calls alone, and ends at once.
+        let status = unsafe {
+            let copy = libc::fork();
+            if copy == 0 {
+                let before = none_came() == ((any(), has_given_up_privileges()) != (true, true));
+                let had = has_given_up_privileges();
+                libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+                libc::_exit(i32::from(!(before && (had || !none_came()))));
+            }
+            let mut status = 1;
+            assert_eq!(libc::waitpid(copy, &raw mut status, 0), copy);
+            status
+        };
+        assert_eq!(status, 0);
+    }
 
     #[test]
     fn filters_are_counted() {

@@ -117,7 +117,9 @@ impl<F: Clone> ArenaState<F> {
         if let Some(mut kept) = own.hold_now() {
             if let Some(epoch) = epoch {
                 kept.close_batch(epoch);
-                own.invite(&kept);
+                if kept.closed_some() {
+                    own.invite(&kept);
+                }
             }
             let fell = kept.note_held(held);
             if kept.is_sparing() {
@@ -247,8 +249,10 @@ impl<F: Clone> ArenaState<F> {
     /// Takes room from a thread's own cache, in each figure of which the cache has as
     /// much as `room` says. Returns what is still missing.
     fn take_own_room(&mut self, own: Option<OwnCache>, room: Headroom) -> Headroom {
-        let kept = own.filter(|_| !room.is_none()).and_then(OwnCache::hold_now);
-        let Some(mut kept) = kept else {
+        if room.is_none() {
+            return room;
+        }
+        let Some(mut kept) = own.and_then(OwnCache::hold_now) else {
             return room;
         };
         let given = kept.give_room(room);

@@ -126,10 +126,6 @@ fn percent(of: Bytes, percent: u64) -> Bytes {
 
 /// Thousandths of a size.
 fn part(of: Bytes, thousandths: u64) -> Bytes {
-    // Real sizes need no division of 128 bits, which takes long.
-    if let Some(parts) = of.get().checked_mul(thousandths) {
-        return Bytes::new(parts / 1000);
-    }
     let part = u128::from(of.get()) * u128::from(thousandths) / 1000;
     u64::try_from(part).map_or(Bytes::MAX, Bytes::new)
 }

@@ -95,7 +95,9 @@ impl OwnCache {
     pub(crate) fn seal(self, epoch: u64) {
         if let Some(mut kept) = self.hold_now().filter(|kept| !kept.is_sparing()) {
             kept.close_batch(epoch);
-            self.invite(&kept);
+            if kept.closed_some() {
+                self.invite(&kept);
+            }
         }
     }
 

@@ -180,6 +180,11 @@ impl Kept {
         self.begin_next_batch();
     }
 
+    /// Whether something was in it.
+    pub(crate) fn closed_some(&self) -> bool {
+        self.closed > 0
+    }
+
     /// Closes the open batch before a fence is made that may be reached at once; names it.
     /// None where the device is not done with an older one, or it is the arena's turn: also
     /// where the thread frees far more than it takes, since the program may be coming down.

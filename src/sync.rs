@@ -86,6 +86,10 @@ mod modelled {
 
         pub(crate) fn unbias(&self, _guard: &MutexGuard<'_, T>) {}
 
+        pub(crate) fn is_biased_elsewhere(&self) -> bool {
+            false
+        }
+
         pub(crate) fn may_be_biased_here(&self) -> bool {
             true
         }

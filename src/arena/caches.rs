@@ -77,7 +77,7 @@ impl<D: Driver> Arena<D> {
         D::with_own_caches(|caches| caches.of(self.hub_serial))
     }
 
-    /// The same, if it is the one that the thread used last.
+    /// The calling thread's cache, if it used none of another arena since.
     #[inline(always)]
     pub(super) fn last_cache(&self) -> Option<OwnCache> {
         D::with_own_caches(|caches| caches.last_of(self.hub_serial))

@@ -249,15 +249,15 @@ impl<D: Driver> Arena<D> {
         self.driver.read()
     }
 
-    /// How it stands.
+    /// How it stands, of what threads keep about.
     #[must_use]
     pub fn glance(&self) -> Glance {
         let driver_calls = self.driver.calls();
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         let glance = state.counters.glance();
         Glance {
             driver_calls,
-            live: glance.live.saturating_sub(state.room()),
+            live: glance.live.saturating_sub(state.room_about()),
             ..glance
         }
     }

@@ -45,6 +45,9 @@ const CACHE_LEAST: Bytes = Bytes::kib(512);
 const CACHE_MOST: Bytes = Bytes::mib(16);
 const CACHE_PART: u64 = 32;
 
+/// So often is the room of caches that others use told as it was.
+const GLANCES: u32 = 32;
+
 /// What is to be done after a thread has closed a batch.
 pub(super) struct AfterBatch {
     pub(super) recalls: Recalls,
@@ -341,6 +344,18 @@ impl<F: Clone> ArenaState<F> {
     pub(super) fn room(&self) -> Bytes {
         let held = self.caches.hold();
         Bytes::new(self.room_with(&held).bytes)
+    }
+
+    /// The same for who asks often and goes by about: where it would take away the bias of a
+    /// thread's lock, it is what it was when it was looked at last, at one of the last
+    /// `GLANCES` times.
+    pub(super) fn room_about(&mut self) -> Bytes {
+        if !self.caches.are_biased_elsewhere() || self.glances_left == 0 {
+            self.room_seen = self.room();
+            self.glances_left = GLANCES;
+        }
+        self.glances_left -= 1;
+        self.room_seen
     }
 
     /// All the room there is, where these are all caches.

@@ -38,6 +38,9 @@ pub(super) struct ArenaState<F> {
     pub(super) counters: Counters,
     pub(super) caches: Caches,
     pub(super) hub: Arc<CacheHub>,
+    /// The room of all caches when it was looked at last, and how often that is told on.
+    pub(super) room_seen: Bytes,
+    pub(super) glances_left: u32,
     /// How tightly chunks are to be packed, where the strategy does.
     pub(super) packing: Option<Packing>,
     pub(super) slabs: Slabs,
@@ -74,6 +77,8 @@ impl<F: Clone> ArenaState<F> {
         ArenaState {
             caches: Caches::default(),
             hub,
+            room_seen: Bytes::ZERO,
+            glances_left: 0,
             heap,
             limbo: Limbo::new(),
             counters: Counters::new(config.splitting.max_split),

@@ -17,8 +17,9 @@ use crate::thread_cache::own::OwnCache;
 /// The caches that an arena has at most.
 const CACHES: usize = 64;
 
-/// So many more are made than are open at a time, so that a thread need not take one whose
-/// lock can be biased towards another thread alone. Each keeps what its queues had grown to.
+/// How many closed caches an arena may have beyond those that were open at the same time.
+/// With them a new thread gets a cache that no other thread had before, whose lock can be
+/// biased towards it. There are few, since a closed cache keeps the memory of its queues.
 const SPARE: usize = 4;
 
 /// How many seats there are: threads that take small blocks at the same time are told
@@ -127,8 +128,8 @@ impl Caches {
     }
 
     /// A closed cache: one that the calling thread can enter without an exchange, as long as
-    /// hardly more are made for that than are open at a time. With what was learned in the one that was
-    /// closed last.
+    /// hardly more are made for that than are open at a time. With what was learned in the
+    /// one that was closed last.
     fn take_closed(&mut self) -> &'static ThreadCache {
         let may_be_biased = |cache: &&ThreadCache| cache.0.may_be_biased_here();
         let are_all_made = self.open.len() + self.closed.len() >= self.most_open + SPARE;
@@ -151,6 +152,13 @@ impl Caches {
         }
         let free = (0..).zip(taken).min_by_key(|(_, count)| *count);
         free.map_or(0, |(seat, _)| seat)
+    }
+
+    /// Whether to hold all open ones takes the bias of a lock away from its thread.
+    pub(crate) fn are_biased_elsewhere(&self) -> bool {
+        self.open
+            .iter()
+            .any(|open| open.cache.0.is_biased_elsewhere())
     }
 
     /// Stops the threads of all open ones from using them.

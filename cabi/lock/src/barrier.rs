@@ -51,7 +51,8 @@ mod real {
     #[cold]
     pub(crate) fn heavy<R: RelaxStrategy>() {
         let make = || calls(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-        // Of a copy of the process the system may not know.
+        // The second try is for a process that the system does not know yet, since it is a
+        // copy of the one that registered.
         if MAY_CALL.get().is_some_and(|may| may()) && (make() || register() && make()) {
             return;
         }

@@ -58,8 +58,9 @@ pub struct BiasedLock<T, R> {
     /// Its thread has entered. Stored by the home thread alone.
     is_entered: AtomicBool,
     is_locked: AtomicBool,
-    /// So many entries are left until the owner has the bias again. This and what stands
-    /// behind the value is changed by who holds the lock by an exchange.
+    /// How many entries the owner still makes by an exchange before it has the bias again.
+    /// Only who holds the lock by an exchange changes this and the fields after `value`, but
+    /// for `is_inviting`.
     entries_left: AtomicU32,
     value: UnsafeCell<T>,
     is_inviting: AtomicBool,
@@ -271,6 +272,12 @@ impl<T, R: RelaxStrategy> BiasedLock<T, R> {
     /// Whether that was told last. A guess: it may be so no more.
     pub fn is_inviting(&self) -> bool {
         self.is_inviting.load(Ordering::Relaxed)
+    }
+
+    /// Whether another thread has the bias, as far as that can be seen, so that to take the
+    /// lock takes it away.
+    pub fn is_biased_elsewhere(&self) -> bool {
+        self.bias.load(Ordering::Relaxed) != 0 && self.home.load(Ordering::Relaxed) != here()
     }
 
     /// Whether it may be biased towards the calling thread.

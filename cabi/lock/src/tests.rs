@@ -132,6 +132,19 @@ fn who_is_inside_does_not_enter_again() {
 }
 
 #[test]
+fn whose_bias_it_is_can_be_seen_without_the_lock() {
+    let lock = made();
+    let seen = || elsewhere(|| lock.is_biased_elsewhere());
+    assert!(!seen());
+    let key = biased(lock);
+    assert!(seen() && !lock.is_biased_elsewhere());
+    // It was not ended by that.
+    assert!(key.enter().is_some());
+    elsewhere(|| drop(lock.lock()));
+    assert!(!seen());
+}
+
+#[test]
 fn a_number_has_its_tag() {
     let lock = made();
     let (first, second) = (Key::new(lock, 7), Key::new(lock, 7));

@@ -1,5 +1,6 @@
 //! What is counted while threads keep blocks.
 
+use std::sync::Barrier;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
@@ -10,7 +11,7 @@ use vramalloc_core::stats::{ArenaStats, Metric};
 
 use crate::rig::{MS, Rig, plain, without_caches};
 
-use super::{DEVICE, Random, SIZES, free_all, get_for, library};
+use super::{DEVICE, Random, SIZES, free_all, get_for, library, rig, warm};
 
 /// The figures that must be what they are without caches.
 fn figures(stats: &ArenaStats) -> Vec<(u64, u64, u64, u64)> {
@@ -163,4 +164,41 @@ fn what_leaves_a_full_cache_counts_once() {
     });
     let bytes = 400 * Bytes::kib(32).get();
     assert_eq!(peaks, [[400, 400, bytes, bytes]; 4]);
+}
+
+/// A look at how the arena stands does not take what another thread keeps away from it at
+/// once, but tells of it soon.
+#[test]
+fn what_another_thread_keeps_is_seen_soon() {
+    const BLOCKS: u64 = 100;
+    const SIZE: Bytes = Bytes::kib(4);
+    let (rig, next) = (rig(), Barrier::new(2));
+    let looks = |count: usize| -> Vec<_> { (0..count).map(|_| rig.arena.glance().live).collect() };
+    let (first, seen) = thread::scope(|scope| {
+        scope.spawn(|| {
+            warm(&rig, SIZE);
+            let blocks: Vec<_> = (0..BLOCKS).map(|_| rig.get(SIZE)).collect();
+            next.wait();
+            next.wait();
+            // The first look ended the bias of its cache's lock.
+            warm(&rig, SIZE);
+            free_all(&rig, blocks);
+            next.wait();
+            next.wait();
+        });
+        next.wait();
+        let first = looks(1);
+        next.wait();
+        next.wait();
+        let seen = looks(40);
+        next.wait();
+        (first, seen)
+    });
+    let held = Bytes::new(BLOCKS * SIZE.get());
+    assert_eq!(first, [held]);
+    // Never more than there was at a time.
+    let most = held.saturating_add(SIZE);
+    assert!(seen.iter().all(|&live| live <= most), "{seen:?}");
+    assert!(seen[32..].iter().all(|live| live.is_zero()), "{seen:?}");
+    rig.ends_clean();
 }

@@ -42,7 +42,7 @@ const SPARSE_PART: u64 = 4;
 /// What one thread may keep at the least and at the most, and between these which
 /// part of the chunks that small requests are served from.
 const CACHE_LEAST: Bytes = Bytes::kib(512);
-const CACHE_MOST: Bytes = Bytes::mib(16);
+const CACHE_MOST: Bytes = Bytes::mib(32);
 const CACHE_PART: u64 = 32;
 
 /// So often is the room of caches that others use told as it was.

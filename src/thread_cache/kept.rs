@@ -23,6 +23,10 @@ use batches::{Alone, MUCH, Turnover};
 /// How many blocks pass from one thread to another at a time.
 pub(super) const PARCEL: u64 = 64;
 
+/// After each batch one looks at so many sizes for what others may have, or after each
+/// second one at twice as many.
+const LOOKED_AT: u64 = 32;
+
 /// This part of its blocks leaves a cache that is full.
 const SHED: usize = 4;
 
@@ -138,6 +142,12 @@ impl Kept {
         self.refresh(ended);
         let number = self.sizes.near(number_of(request), self.over)?;
         self.sizes.get_mut(number)?.is_given().then_some(number)
+    }
+
+    /// Whether this batch is one after which `has_for_others` is asked: a look at many sizes
+    /// takes as long as a hundred frees.
+    pub(super) fn is_worth_a_look(&self) -> bool {
+        (self.open.number()).is_multiple_of(1 + self.sizes.used().len() as u64 / LOOKED_AT)
     }
 
     /// Whether there is one for any request, now or when the device is done.

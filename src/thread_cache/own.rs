@@ -103,7 +103,9 @@ impl OwnCache {
 
     /// Tells other threads whether the cache, which is held, has blocks for them.
     pub(crate) fn invite(self, kept: &Kept) {
-        if let Some(key) = self.key {
+        if let Some(key) = self.key
+            && (key.lock().is_inviting() || kept.is_worth_a_look())
+        {
             key.lock().invite(kept.has_for_others());
         }
     }

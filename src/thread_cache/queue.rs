@@ -26,6 +26,10 @@ impl Batch {
         Batch(number << SLOT_BITS)
     }
 
+    pub(super) const fn number(self) -> u64 {
+        self.0 >> SLOT_BITS
+    }
+
     pub(super) const fn next(self) -> Batch {
         Batch(self.0 + Batch::of(1).0)
     }

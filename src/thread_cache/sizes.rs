@@ -150,7 +150,7 @@ impl Sizes {
     }
 
     /// The sizes of which there ever was a block, with their numbers.
-    pub(super) fn used(&self) -> impl Iterator<Item = (usize, &Size)> {
+    pub(super) fn used(&self) -> impl ExactSizeIterator<Item = (usize, &Size)> {
         self.used.iter().map(|&number| (number, &self.all[number]))
     }
 

@@ -95,6 +95,23 @@ fn a_full_cache_gives_back_less_of_what_takes_no_room() {
     assert_eq!(gone(Bytes::mib(1), 100, 14), (25, 4));
 }
 
+/// What others may have is looked for after each batch, or after each few where many sizes
+/// are to be looked at, and never less often.
+#[test]
+fn many_sizes_are_looked_at_after_each_few_batches() {
+    let looks = |sizes: u64| {
+        let mut cache = Fixture::keeping(Bytes::mib(16));
+        (1..=sizes).for_each(|slots| _ = cache.free_of(Bytes::new(512 * slots), 9));
+        let batches = (0..60).filter(|batch| {
+            cache.free(2000 + batch);
+            cache.kept.close_batch(1 + batch);
+            cache.kept.is_worth_a_look()
+        });
+        batches.count()
+    };
+    assert_eq!([1, 31, 32, 64, 128].map(looks), [60, 60, 30, 20, 12]);
+}
+
 /// The driver can call the program back while the fence is made.
 #[test]
 fn what_is_freed_while_the_fence_is_made_waits() {

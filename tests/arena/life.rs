@@ -72,8 +72,8 @@ fn takes_all_of(rig: &Rig, device: Bytes) -> u64 {
 }
 
 /// What each of hundreds of threads has once freed, and been served with well until
-/// then, never makes the arena large: in one of less than 256 MiB, no more than one
-/// thread may keep (16 MiB) stays when it would grow.
+/// then, never makes the arena large: in one of less than 256 MiB, no more than
+/// half of what one thread may keep (32 MiB) stays when it would grow.
 #[test]
 fn what_sleeping_threads_keep_is_bounded() {
     const DEVICE: Bytes = Bytes::mib(128);

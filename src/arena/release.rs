@@ -197,8 +197,9 @@ impl<D: Driver> Arena<D> {
     /// of the program's to CUDA that found no memory, and returns how many bytes
     /// that were. That call need not wait for the device, so this waits for
     /// `most` at the longest. If the device is not done then, nothing goes back,
-    /// since the driver's own free would wait on. While no fence may be made,
-    /// only empty chunks go.
+    /// since the driver's own free would wait on. While no fence may be made
+    /// only empty chunks go, and where there are none, what the program has freed is
+    /// waited for as long as it takes: bare CUDA's free would have waited for that.
     pub fn give_room(&self, most: Duration) -> Bytes {
         let has_some = {
             let mut state = self.state.lock();
@@ -211,9 +212,12 @@ impl<D: Driver> Arena<D> {
         self.tell(&Mark::Order(ArenaOrder::GiveRoom));
         self.counted(|| {
             if !self.driver.may_fence() {
-                let empty =
-                    self.release_if(IfEnding::Leave, |state| state.let_go(Heap::take_empty));
-                return empty.unwrap_or(Bytes::ZERO);
+                let empty = self.release_empty();
+                if !empty.is_zero() || self.is_limbo_empty() {
+                    return empty;
+                }
+                self.wait_by_free(Whose::Own);
+                return self.release_empty();
             }
             // Units go when they have left limbo.
             self.close(Extent::All);
@@ -229,6 +233,12 @@ impl<D: Driver> Arena<D> {
             self.poll(None);
             self.release_idle_if(IfEnding::Leave)
         })
+    }
+
+    /// Gives the chunks back that hold nothing, unless the context may be ending.
+    fn release_empty(&self) -> Bytes {
+        let released = self.release_if(IfEnding::Leave, |state| state.let_go(Heap::take_empty));
+        released.unwrap_or(Bytes::ZERO)
     }
 
     /// Gives free oversize chunks back to the driver, for `need` bytes; false

@@ -214,6 +214,27 @@ fn the_last_page_is_the_programs() {
     }
 }
 
+/// What was freed in a capture is there for a stream and for memory past the pool too.
+#[test]
+fn what_a_capture_freed_makes_room_past_the_pool() {
+    for (kind, mib) in Kind::each().flat_map(|kind| ["20", "30"].map(|mib| (kind, mib))) {
+        let found = |run: Run| {
+            let outcome = run.arg(mib).env("SIM_CUDA_MEMORY", "301M").go();
+            outcome.quiet(0).no_violations();
+        };
+        found(Run::bare("capture_room", kind));
+        for conf in [
+            "",
+            "thread_cache:0",
+            "strategy:passthrough",
+            "free_sync:strict",
+        ] {
+            let conf = format!("oom_report:off,{conf}");
+            found(Run::preloaded("capture_room", kind).conf(&conf));
+        }
+    }
+}
+
 /// Nor is more taken to wait for another context, or once its memory cannot be unmapped;
 /// and what was freed is not refused.
 #[test]

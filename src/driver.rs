@@ -170,6 +170,12 @@ pub trait Driver: Mapping + Send + Sync {
         true
     }
 
+    /// Whether a free may wait by [`wait_by_free`](Driver::wait_by_free): no fence may be
+    /// made now, and the driver's own free, in the same place, would wait for nothing less.
+    fn may_wait_in_free(&self) -> bool {
+        !self.may_fence() && self.may_give_back() && self.is_alone()
+    }
+
     /// Makes a fence after all work that the context was given so far, on all
     /// its streams.
     ///

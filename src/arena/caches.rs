@@ -11,7 +11,7 @@ use crate::arena::direct::Kind;
 use crate::arena::hit::Want;
 use crate::arena::recall::Recalls;
 use crate::config::{Config, FreeSync, GarbageThreshold, ThreadCacheSize};
-use crate::driver::{Driver, OwnCaches};
+use crate::driver::{Driver, OwnCaches, Whose};
 use crate::heap::banks::Bank;
 use crate::library::LibraryId;
 use crate::strategy::packing::is_roomy;
@@ -245,6 +245,9 @@ impl<D: Driver> Arena<D> {
     #[cold]
     #[inline(never)]
     fn keep_now(&self, address: Address) -> bool {
+        if self.is_to_wait_in_capture() {
+            self.counted(|| self.wait_by_free(Whose::Own));
+        }
         match self.own_cache().filter(|own| own.is_open()) {
             None if D::with_own_caches(OwnCaches::frees_much) => {
                 if self.is_to_wait() {
@@ -316,9 +319,9 @@ impl<D: Driver> Arena<D> {
 
     /// Whether more of the device, or of the limit, is taken than leaves ample room: what
     /// threads keep is to be little then. A chunk that is taken in advance says nothing
-    /// of that, and units behind other addresses need no chunk that is whole.
+    /// of that.
     pub(super) fn is_sparing(&self) -> bool {
-        if self.strategy.grows_alone() || self.mapping().is_some() {
+        if self.strategy.grows_alone() {
             return false;
         }
         let reserved = self.quota.reserved();

@@ -11,7 +11,7 @@ use crate::arena::fences::{Closing, Extent};
 use crate::arena::state::ArenaState;
 use crate::config::FreeSync;
 use crate::counters::BlockInfo;
-use crate::driver::Driver;
+use crate::driver::{Driver, Whose};
 use crate::error::FreeError;
 use crate::heap::block::ChunkId;
 use crate::stats::Origin;
@@ -124,6 +124,8 @@ impl<D: Driver> Arena<D> {
                 if let Some(full) = full {
                     if self.free_sync == FreeSync::Strict {
                         self.wait_in_free(full.closing);
+                    } else if full.closing.is_none() && self.is_to_wait_in_capture() {
+                        self.wait_by_free(Whose::Own);
                     } else {
                         self.poll_for_later(full.closing);
                     }
@@ -138,6 +140,13 @@ impl<D: Driver> Arena<D> {
             self.after_free();
         }
         result
+    }
+
+    /// Whether a free waits without a fence: none may be made, and more is in limbo than its
+    /// budget allows. Bare CUDA's free would have waited each time. Not beside other
+    /// contexts, whose work that free would not have waited for.
+    pub(super) fn is_to_wait_in_capture(&self) -> bool {
+        !self.driver.may_fence() && self.is_over_budget() && self.driver.may_wait_in_free()
     }
 
     /// Takes a block back under the lock; with it, the batch of a block in limbo, if it is

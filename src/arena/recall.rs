@@ -4,6 +4,8 @@
 //! holds and all room together, of caches and common. Cost: a recall takes as long as the
 //! frees that it ends.
 
+use std::time::{Duration, Instant};
+
 use crate::address::{Address, Bytes};
 use crate::arena::state::ArenaState;
 use crate::counters::{BlockInfo, Counters};
@@ -45,8 +47,8 @@ const CACHE_LEAST: Bytes = Bytes::kib(512);
 const CACHE_MOST: Bytes = Bytes::mib(32);
 const CACHE_PART: u64 = 32;
 
-/// So often is the room of caches that others use told as it was.
-const GLANCES: u32 = 32;
+/// For so long is the room of caches that others use told as it was.
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// What is to be done after a thread has closed a batch.
 pub(super) struct AfterBatch {
@@ -346,16 +348,18 @@ impl<F: Clone> ArenaState<F> {
         Bytes::new(self.room_with(&held).bytes)
     }
 
-    /// The same for who asks often and goes by about: where it would take away the bias of a
-    /// thread's lock, it is what it was when it was looked at last, at one of the last
-    /// `GLANCES` times.
+    /// The same for who asks often and goes by about: where a look would take away the bias
+    /// of a thread's lock, it is what it was, for up to a tenth of a second.
     pub(super) fn room_about(&mut self) -> Bytes {
-        if !self.caches.are_biased_elsewhere() || self.glances_left == 0 {
-            self.room_seen = self.room();
-            self.glances_left = GLANCES;
+        if let Some((room, at)) = self.room_seen
+            && self.caches.are_biased_elsewhere()
+            && at.elapsed() < GLANCE
+        {
+            return room;
         }
-        self.glances_left -= 1;
-        self.room_seen
+        let room = self.room();
+        self.room_seen = Some((room, Instant::now()));
+        room
     }
 
     /// All the room there is, where these are all caches.

@@ -197,9 +197,9 @@ impl<D: Driver> Arena<D> {
     /// of the program's to CUDA that found no memory, and returns how many bytes
     /// that were. That call need not wait for the device, so this waits for
     /// `most` at the longest. If the device is not done then, nothing goes back,
-    /// since the driver's own free would wait on. While no fence may be made
-    /// only empty chunks go, and where there are none, what the program has freed is
-    /// waited for as long as it takes: bare CUDA's free would have waited for that.
+    /// since the driver's own free would wait on. While no fence may be made, what the
+    /// program has freed is waited for as long as it takes: bare CUDA's free would have
+    /// waited for that.
     pub fn give_room(&self, most: Duration) -> Bytes {
         let has_some = {
             let mut state = self.state.lock();
@@ -213,11 +213,11 @@ impl<D: Driver> Arena<D> {
         self.counted(|| {
             if !self.driver.may_fence() {
                 let empty = self.release_empty();
-                if !empty.is_zero() || self.is_limbo_empty() {
+                if self.is_limbo_empty() {
                     return empty;
                 }
                 self.wait_by_free(Whose::Own);
-                return self.release_empty();
+                return empty.saturating_add(self.release_empty());
             }
             // Units go when they have left limbo.
             self.close(Extent::All);

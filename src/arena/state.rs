@@ -8,6 +8,7 @@
 //! that of the heap; ending epochs takes a look at each of their blocks.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::address::{Address, Bytes};
 use crate::arena::banks::Slabs;
@@ -38,9 +39,8 @@ pub(super) struct ArenaState<F> {
     pub(super) counters: Counters,
     pub(super) caches: Caches,
     pub(super) hub: Arc<CacheHub>,
-    /// The room of all caches when it was looked at last, and how often that is told on.
-    pub(super) room_seen: Bytes,
-    pub(super) glances_left: u32,
+    /// The room of all caches when `room_about` looked last, and when that was.
+    pub(super) room_seen: Option<(Bytes, Instant)>,
     /// How tightly chunks are to be packed, where the strategy does.
     pub(super) packing: Option<Packing>,
     pub(super) slabs: Slabs,
@@ -77,8 +77,7 @@ impl<F: Clone> ArenaState<F> {
         ArenaState {
             caches: Caches::default(),
             hub,
-            room_seen: Bytes::ZERO,
-            glances_left: 0,
+            room_seen: None,
             heap,
             limbo: Limbo::new(),
             counters: Counters::new(config.splitting.max_split),

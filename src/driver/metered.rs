@@ -277,6 +277,10 @@ impl<D: Driver> Driver for Metered<D> {
         self.driver.is_alone()
     }
 
+    fn may_wait_in_free(&self) -> bool {
+        self.driver.may_wait_in_free()
+    }
+
     fn fence(&self) -> Result<D::Fence, Code> {
         self.fences.fence(&self.driver)
     }

@@ -452,6 +452,26 @@ fn what_is_freed_in_captures_alone_comes_back() {
     }
 }
 
+/// Nor does it need a capture that ends: where much waits, a free does what bare CUDA's does.
+#[test]
+fn what_is_freed_in_a_long_capture_comes_back() {
+    for kind in Kind::each() {
+        for conf in ["", "strategy:mapped", "thread_cache:0"] {
+            for (what, arenas) in [("one", "arenas"), ("host", "host_arenas")] {
+                let outcome = Run::preloaded("capture_only", kind);
+                let outcome = outcome.arg(what).conf(conf).go();
+                outcome.quiet(0).no_violations();
+                let reserved = outcome.report()[arenas][0]["reserved_bytes"]["peak"].as_u64();
+                assert!(
+                    reserved <= Some(128 << 20),
+                    "{reserved:?}: {}",
+                    outcome.what
+                );
+            }
+        }
+    }
+}
+
 /// What is forgotten with a context that ends is nothing of the one that another thread
 /// is given under its handle.
 #[test]

@@ -2,6 +2,10 @@
  * A program that allocates and frees in captures alone, one after the other: what it has
  * freed in one is for a later one.
  *
+ *   capture_only [one | host]
+ *
+ * With `one`, all of it is in one capture that stays open, first small blocks and then
+ * large ones; with `host`, the same of page-locked memory.
  * Exit: 0 right, 1 something failed.
  */
 #include "gpu.h"
@@ -10,13 +14,9 @@
 
 enum { ROUNDS = 2000, SIZE = 300 * 1000 };
 
-int main(void) {
+static void in_captures(gpu_stream stream) {
     int (*destroy)(gpu_graph);
-    gpu_stream stream;
-    GPU(gpu_set_device(0));
-    GPU(gpu_sync());
     *(void **)&destroy = find("cuGraphDestroy");
-    GPU(gpu_stream_create(&stream));
     for (int round = 0; round < ROUNDS; round++) {
         gpu_graph graph;
         void *memory;
@@ -26,5 +26,42 @@ int main(void) {
         GPU(gpu_capture_end(stream, &graph));
         GPU(destroy(graph));
     }
+}
+
+static void in_one(gpu_stream stream, int is_host) {
+    static const size_t sizes[] = {4096, 65536, SIZE, 2 << 20};
+    static const size_t bytes = 256 << 20;
+    gpu_graph graph;
+    GPU(gpu_capture_begin(stream, GPU_CAPTURE_RELAXED));
+    for (int i = 0; i < 4; i++) {
+        for (size_t done = 0; done < bytes; done += sizes[i]) {
+            void *memory;
+            if (is_host) {
+                GPU(gpu_malloc_host(&memory, sizes[i]));
+                GPU(gpu_free_host(memory));
+            } else {
+                GPU(gpu_malloc(&memory, sizes[i]));
+                GPU(gpu_free(memory));
+            }
+        }
+    }
+    GPU(gpu_capture_end(stream, &graph));
+}
+
+int main(int argc, char **argv) {
+    const int is_one = argc == 2 && !strcmp(argv[1], "one");
+    const int is_host = argc == 2 && !strcmp(argv[1], "host");
+    gpu_stream stream;
+    if (argc > 1 + (is_one || is_host)) {
+        fprintf(stderr, "usage: capture_only [one | host]\n");
+        return 2;
+    }
+    GPU(gpu_set_device(0));
+    GPU(gpu_sync());
+    GPU(gpu_stream_create(&stream));
+    if (is_one || is_host)
+        in_one(stream, is_host);
+    else
+        in_captures(stream);
     return 0;
 }

@@ -145,7 +145,8 @@ pub(super) const ROWS: &[OptionRow] = &[
         kind: "size or share",
         accepted: SHARE,
         help: "The most freed memory that may wait for the device before an allocation waits \
-               rather than takes more from the driver; none: chosen from what is reserved.",
+               rather than takes more from the driver, and a free waits while a stream captures; \
+               none: chosen from what is reserved.",
         read: |s, text| set(&mut s.config.limbo_budget, optional_share(text)),
         ..BLANK
     },

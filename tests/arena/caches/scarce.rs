@@ -54,15 +54,17 @@ fn pieces_after_a_fall(
 /// keep the chunks in use that these lay in.
 #[test]
 fn what_is_taken_again_after_a_fall_leaves_chunks_whole() {
-    let strategy = StrategyKind::AutoGrowth;
-    for (mib, elsewhere, blocks, again, passes) in [
+    let cases = [
         (512, 0, 60_000, 1000, 0),
         (512, 0, 30_000, 600, 0),
         (128, 0, 15_000, 256, 0),
         (512, 0, 50_000, 1000, 5),
         (4096, 3584, 60_000, 1000, 0),
         (4096, 3968, 15_000, 256, 0),
-    ] {
+    ];
+    let strategies = [StrategyKind::AutoGrowth, StrategyKind::Mapped].into_iter();
+    for (strategy, case) in strategies.flat_map(|strategy| cases.map(|case| (strategy, case))) {
+        let (mib, elsewhere, blocks, again, passes) = case;
         let device = (Bytes::mib(mib), Bytes::mib(elsewhere));
         let after = |config: &Config| pieces_after_a_fall(config, device, blocks, again, passes);
         let (kept, bare) = (after(&plain(strategy)), after(&without_caches(strategy)));

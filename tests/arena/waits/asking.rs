@@ -28,6 +28,10 @@ pub(super) trait Asked: Send + Sync {
         true
     }
 
+    fn is_alone(&self) -> bool {
+        true
+    }
+
     /// Before a fence is made.
     fn fence(&self) -> Result<(), Code> {
         Ok(())
@@ -60,6 +64,10 @@ impl<T: Asked> Driver for Asking<T> {
 
     fn may_fence(&self) -> bool {
         self.test.may_fence()
+    }
+
+    fn is_alone(&self) -> bool {
+        self.test.is_alone()
     }
 
     fn fence(&self) -> Result<Self::Fence, Code> {

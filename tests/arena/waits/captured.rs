@@ -1,7 +1,8 @@
-//! What a request waits for while a stream captures, when memory is short.
+//! What a request waits for while a stream captures, when memory is short, and a free where
+//! much waits.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread;
 
@@ -75,4 +76,57 @@ fn a_request_waits_as_often_as_something_leaves_limbo() {
     assert_eq!(arena.allocate(Bytes::mib(6)), Ok(second));
     assert!(test.meanwhile.lock().unwrap().is_empty());
     assert!(gpu.end_capture(capturing));
+}
+
+/// Counts waits in a capture, beside other contexts or not.
+struct Captured {
+    is_alone: bool,
+    waits: AtomicUsize,
+}
+
+impl Asked for Captured {
+    fn may_fence(&self) -> bool {
+        false
+    }
+
+    fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
+    fn wait_by_free(&self) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A free waits where more is in limbo than its budget allows, 64 MiB: bare CUDA's waits each
+/// time, but for no other context. Frees of blocks that the thread keeps do too.
+#[test]
+fn a_free_in_a_capture_waits_where_much_is_in_limbo() {
+    for (is_alone, size) in [
+        (true, Bytes::mib(1)),
+        (true, Bytes::kib(16)),
+        (false, Bytes::mib(1)),
+    ] {
+        let settings = Settings {
+            memory: Bytes::gib(4),
+            ..Settings::default()
+        };
+        let test = Captured {
+            is_alone,
+            waits: AtomicUsize::new(0),
+        };
+        let config = plain(StrategyKind::AutoGrowth);
+        let (_gpu, _, arena) = arena_asking(test, &config, settings);
+        for _ in 0..Bytes::gib(1).get() / size.get() {
+            arena.free(arena.allocate(size).unwrap()).unwrap();
+        }
+        let waits = arena.driver().test.waits.load(Ordering::Relaxed);
+        let reserved = arena.glance().reserved;
+        if is_alone {
+            assert!((4..=18).contains(&waits), "{waits}");
+            assert!(reserved <= Bytes::mib(128), "{reserved}");
+        } else {
+            assert_eq!((waits, reserved), (0, Bytes::gib(1)));
+        }
+    }
 }

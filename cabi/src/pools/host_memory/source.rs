@@ -375,6 +375,10 @@ impl Driver for HostDriver {
         self.device.may_give_back()
     }
 
+    fn is_alone(&self) -> bool {
+        self.device.is_alone()
+    }
+
     fn fence(&self) -> Result<Fence, Code> {
         self.device.fence()
     }

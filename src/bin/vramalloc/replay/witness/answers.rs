@@ -210,15 +210,21 @@ impl Answers {
         }
     }
 
+    /// Where an epoch ended without a fence, or by one that was asked for because memory was
+    /// needed, in a call of a thread between these places.
+    pub(super) fn without_fence(&self, thread: u32, begins: usize, ends: usize) -> Option<usize> {
+        let first = self.reached.partition_point(|end| end.at < begins);
+        let mut ended = (self.reached.iter().skip(first)).take_while(|end| end.at < ends);
+        let found = ended.find(|end| end.thread == thread && end.how.is_none());
+        found.map(|end| end.at)
+    }
+
     /// Whether a thread's wait without a fence ends an epoch now, in a call between these
     /// places; one that was closed for that has no fence.
     pub(super) fn ends_without_fence(&mut self, thread: u32, begins: usize, ends: usize) -> bool {
-        let first = self.reached.partition_point(|end| end.at < begins);
-        let mut ended = (self.reached.iter().skip(first)).take_while(|end| end.at < ends);
-        let Some(end) = ended.find(|end| end.thread == thread && end.how.is_none()) else {
+        let Some(at) = self.without_fence(thread, begins, ends) else {
             return false;
         };
-        let at = end.at;
         if self.of(thread).owes_before(at) {
             return false;
         }

@@ -252,6 +252,12 @@ impl Driver for Witness {
         quiet.is_some_and(|(at, _)| at < ends)
     }
 
+    fn may_wait_in_free(&self) -> bool {
+        let (begins, ends) = self.window();
+        let thread = self.thread();
+        self.answers().without_fence(thread, begins, ends).is_some()
+    }
+
     fn may_fence(&self) -> bool {
         self.shared.captures.load(Ordering::Relaxed) == 0
     }

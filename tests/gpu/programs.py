@@ -89,6 +89,7 @@ CASES = [
     Case("random", ("1", "4"), devices=2, seconds=120),
     Case("capture", ("8",), alone=True, hazards=(7, 8)),
     Case("capture_modes", alone=True, hazards=(7, 8)),
+    *[Case("capture_only", (each,), hazards=(7, 8)) for each in ("one", "host")],
     Case("ranges", hazards=(3, 6, 28)),
     Case("ipc", ("share",), without=PLAIN, hazards=(2, 5)),
     Case("ipc", ("ranges",), without=PLAIN, hazards=(2, 3)),

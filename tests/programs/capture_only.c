@@ -5,7 +5,7 @@
  *   capture_only [one | host]
  *
  * With `one`, all of it is in one capture that stays open, first small blocks and then
- * large ones; with `host`, the same of page-locked memory.
+ * large ones; with `host`, the same of page-locked memory, beside a block of the device.
  * Exit: 0 right, 1 something failed.
  */
 #include "gpu.h"
@@ -32,6 +32,8 @@ static void in_one(gpu_stream stream, int is_host) {
     static const size_t sizes[] = {4096, 65536, SIZE, 2 << 20};
     static const size_t bytes = 256 << 20;
     gpu_graph graph;
+    void *block;
+    GPU(gpu_malloc(&block, SIZE));
     GPU(gpu_capture_begin(stream, GPU_CAPTURE_RELAXED));
     for (int i = 0; i < 4; i++) {
         for (size_t done = 0; done < bytes; done += sizes[i]) {

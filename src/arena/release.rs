@@ -198,8 +198,8 @@ impl<D: Driver> Arena<D> {
     /// that were. That call need not wait for the device, so this waits for
     /// `most` at the longest. If the device is not done then, nothing goes back,
     /// since the driver's own free would wait on. While no fence may be made, what the
-    /// program has freed is waited for as long as it takes: bare CUDA's free would have
-    /// waited for that.
+    /// program has freed is waited for as long as it takes, as the driver's free of empty
+    /// chunks waits too.
     pub fn give_room(&self, most: Duration) -> Bytes {
         let has_some = {
             let mut state = self.state.lock();

@@ -489,7 +489,7 @@ fn the_page_works_in_a_browser() {
     browser.open(&path, [360, 780], true);
     assert_eq!(browser.value(ground), dark);
     let width = browser.value("document.documentElement.scrollWidth");
-    assert!(width.as_u64() <= Some(360), "{width}");
+    assert!(width.as_u64().is_some_and(|width| width <= 360), "{width}");
     // Labels of the scale stand whole beside their ticks.
     let room = browser.value(
         "(() => { const c = document.createElement('canvas').getContext('2d'); \

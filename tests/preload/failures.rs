@@ -29,7 +29,11 @@ fn failed_requests_are_told() {
             // What is left of a large chunk and what is left beside it.
             let enough = first["free_in_sum_bytes"].as_u64() >= Some(256 << 20);
             assert_eq!(first["fragmented"], enough, "{}", outcome.what);
-            assert!(first["largest_free_bytes"].as_u64() < Some(256 << 20));
+            assert!(
+                first["largest_free_bytes"]
+                    .as_u64()
+                    .is_some_and(|bytes| bytes < 256 << 20)
+            );
             let before = &first["before"];
             // Three quarters, or all in one chunk.
             assert!(before["reserved_bytes"].as_u64() >= Some(768 << 20));

@@ -51,7 +51,11 @@ fn a_limit_makes_the_device_small() {
             assert!((1000..=1024).contains(&got), "{}: {got}", outcome.what);
             let stats = outcome.stats();
             let reserved = &stats["arenas"][0]["reserved_bytes"]["peak"];
-            assert!(reserved.as_u64() <= Some(1 << 30), "{}", outcome.what);
+            assert!(
+                reserved.as_u64().is_some_and(|bytes| bytes <= 1 << 30),
+                "{}",
+                outcome.what
+            );
             assert!(stats["totals"]["limit_ooms"].as_u64() > Some(0));
         }
     }
@@ -99,7 +103,11 @@ fn a_limit_holds_on_the_device_itself() {
             let outcome = (0..100).fold(run.arg("i"), |run, _| run.arg(&wanted)).go();
             outcome.quiet(0).no_violations();
             let lost = outcome.report()["devices"][0]["peak_bytes"].as_u64();
-            assert!(lost <= Some(LIMIT), "{lost:?}: {}", outcome.what);
+            assert!(
+                lost.is_some_and(|lost| lost <= LIMIT),
+                "{lost:?}: {}",
+                outcome.what
+            );
             let got = outcome.stdout.lines().filter(|line| line.ends_with(": 0"));
             let got = got.count();
             assert!(got >= at_least, "{got}: {}", outcome.what);
@@ -254,7 +262,11 @@ fn no_limit_is_passed_during_a_capture() {
             let outcome = run.conf(&format!("limit:40M,{conf}")).go();
             outcome.quiet(0).no_violations();
             let peak = outcome.report()["devices"][0]["peak_bytes"].as_u64();
-            assert!(peak <= Some(40 << 20), "{peak:?}: {}", outcome.what);
+            assert!(
+                peak.is_some_and(|peak| peak <= 40 << 20),
+                "{peak:?}: {}",
+                outcome.what
+            );
         }
     }
 }

@@ -10,8 +10,8 @@
 //! The driver's own free waits for the device, so it is called only when the
 //! device is done: that is waited for, but no longer than `room_wait_ms` in all,
 //! since the program might have gone on with the error. While a stream
-//! captures, nobody can ask whether it is done: empty chunks go back, or where there
-//! are none what the program freed, and the driver's free waits as long as it takes.
+//! captures, nobody can ask whether it is done: empty chunks go back, and what the
+//! program freed, and the driver's free waits as long as it takes.
 //! Cost: a comparison where the driver has memory.
 
 use std::time::{Duration, Instant};

@@ -58,7 +58,7 @@ def runs_on(*streams):
 # No handle for another process is made of mapped memory.
 PLAIN = ("mapped",)
 # Some of their runs ask for no memory of a device.
-UNSERVED = ("nothing", "host_life")
+UNSERVED = ("nothing", "host_life", "host_does_not_wait")
 DEFERRED = ("auto_growth", "naive_best_fit", "mapped")
 WAYS = ("plain", "pool", "virtual", "managed", "array", "graph")
 FAMILIES = (*(f"{way}:48M" for way in WAYS), "all", "sync", *(f"{way}:9M" for way in WAYS), "all")
@@ -82,6 +82,7 @@ CASES = [
         Case("host_in_flight", (each,), by_status=True, hazards=(34,))
         for each in ("apart", "blocking", "default", "thread", "destroyed", "capture")
     ],
+    Case("host_does_not_wait", by_status=True, hazards=(34,)),
     Case("stream_gone", hazards=(1,)),
     Case("streams", ("200",), hazards=(1,)),
     Case("stress", ("7", "3", "400"), hazards=(1, 31)),

@@ -7,13 +7,17 @@
 //!
 //! Owns the record of chunks that begin elsewhere than the driver's memory. The
 //! arena's page map wants chunks at multiples of 64 KiB, which the driver does
-//! not promise; if need be, a chunk is cut out of something larger. Invariant:
-//! a cut is in the record as long as the driver's memory is ours. Cost: a look
-//! at a short list per driver free.
+//! not promise. Once it gave memory that begins elsewhere, each chunk is cut out
+//! of something larger. Invariant: a cut is in the record as long as the driver's
+//! memory is ours. Cost: a look at a short list per driver free.
+//!
+//! No allocation calls the driver's free: it waits for all work that runs, and
+//! the end of that may hang on what the caller does next. Memory that turns out
+//! not to be wanted is put by until a free.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use spin::mutex::SpinMutex;
@@ -136,9 +140,11 @@ pub(crate) struct HostDriver {
     /// The stand-in, once wanted; `None` inside if memory cannot be registered.
     stand_in: OnceLock<Option<usize>>,
     leaving: SpinMutex<Vec<Leaving>, Brief>,
-    /// The largest size that came at an unaligned address: up to it, more is
-    /// asked for at once. Relaxed: it guards no other memory.
-    odd: AtomicU64,
+    /// Whether the driver gave memory that does not begin as a chunk must.
+    /// Relaxed: it guards no other memory.
+    is_cutting: AtomicBool,
+    /// The driver's memory that nobody wants, until a free.
+    unwanted: SpinMutex<Vec<Address>, Brief>,
 }
 
 impl HostDriver {
@@ -153,7 +159,8 @@ impl HostDriver {
             threads,
             stand_in: OnceLock::new(),
             leaving: SpinMutex::new(Vec::new()),
-            odd: AtomicU64::new(0),
+            is_cutting: AtomicBool::new(false),
+            unwanted: SpinMutex::new(Vec::new()),
         }
     }
 
@@ -181,6 +188,7 @@ impl HostDriver {
     pub(crate) fn forget(&self) -> Leftovers {
         self.cuts.lock().clear();
         self.leaving.lock().clear();
+        self.unwanted.lock().clear();
         match self.stand_in.get() {
             Some(&Some(stand_in)) => registered::end(stand_in),
             _ => Leftovers::default(),
@@ -198,8 +206,8 @@ impl HostDriver {
         // Made before it is put in place: no lock spans a driver call.
         let kept = *self.stand_in.get_or_init(|| mine);
         if let Some(page) = page.filter(|_| kept != mine) {
-            // Another thread was faster; whether this is freed does not matter.
-            let _ = self.give_back(page);
+            // Another thread was faster.
+            self.unwanted.lock().push(page);
         }
         kept
     }
@@ -283,32 +291,53 @@ impl HostDriver {
 
     /// Takes a chunk of the driver's memory.
     fn take_chunk(&self, size: Bytes) -> Result<Address, Code> {
-        if size.get() > self.odd.load(Ordering::Relaxed) {
+        if !self.is_cutting.load(Ordering::Relaxed) {
             let chunk = self.take(size)?;
             if chunk.is_aligned(CHUNK_ALIGN) {
                 return Ok(chunk);
             }
-            self.odd.fetch_max(size.get(), Ordering::Relaxed);
-            self.give_back(chunk)?;
+            self.is_cutting.store(true, Ordering::Relaxed);
+            self.unwanted.lock().push(chunk);
         }
         self.cut(size)
     }
 
-    /// Calls `ask`. If memory is short while registered memory waits to be
-    /// given back, waits for the context's own work, as the driver's free would
-    /// have, and calls `ask` once more.
+    /// Gives back what nobody wants. Waits for all work, as any free does.
+    fn give_back_unwanted(&self) {
+        for address in std::mem::take(&mut *self.unwanted.lock()) {
+            if self.give_back(address).is_err() {
+                // Not now: a stream captures, for example.
+                self.unwanted.lock().push(address);
+            }
+        }
+    }
+
+    /// Calls `ask`. If memory is short while some waits to be given back, gives
+    /// it back and calls `ask` once more: registered memory after a wait for the
+    /// context's own work, as the driver's free would have waited.
     fn again_with_room(&self, ask: impl Fn() -> Result<Address, Code>) -> Result<Address, Code> {
         let asked = ask();
-        let last = || self.leaving.lock().last()?.fence.clone();
-        match (asked, last()) {
-            (Err(Code::OUT_OF_MEMORY), Some(fence)) => {
-                // If that fails the memory stays, as the second answer shows.
-                let _ = self.wait(&fence, Whose::Own);
-                self.see_off();
-                ask()
-            }
-            (asked, _) => asked,
+        if asked != Err(Code::OUT_OF_MEMORY) {
+            return asked;
         }
+        let last = self
+            .leaving
+            .lock()
+            .last()
+            .and_then(|last| last.fence.clone());
+        let has_unwanted = !self.unwanted.lock().is_empty() && self.may_give_back();
+        if last.is_none() && !has_unwanted {
+            return asked;
+        }
+        if let Some(fence) = last {
+            // If that fails the memory stays, as the second answer shows.
+            let _ = self.wait(&fence, Whose::Own);
+            self.see_off();
+        }
+        if has_unwanted {
+            self.give_back_unwanted();
+        }
+        ask()
     }
 
     /// Cuts an aligned chunk of `size` bytes out of a larger allocation.
@@ -350,6 +379,7 @@ impl Driver for HostDriver {
             self.see_off();
             return Ok(());
         }
+        self.give_back_unwanted();
         let cut = {
             let mut cuts = self.cuts.lock();
             let at = cuts.iter().position(|cut| cut.chunk == address);

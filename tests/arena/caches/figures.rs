@@ -3,6 +3,7 @@
 use std::sync::Barrier;
 use std::sync::mpsc::sync_channel;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::config::{Config, StrategyKind, ThreadCacheSize};
@@ -172,8 +173,10 @@ fn what_leaves_a_full_cache_counts_once() {
 fn what_another_thread_keeps_is_seen_soon() {
     const BLOCKS: u64 = 100;
     const SIZE: Bytes = Bytes::kib(4);
+    // A tenth of a second, on a machine that is busy.
+    const SOON: Duration = Duration::from_secs(2);
     let (rig, next) = (rig(), Barrier::new(2));
-    let looks = |count: usize| -> Vec<_> { (0..count).map(|_| rig.arena.glance().live).collect() };
+    let look = || rig.arena.glance().live;
     let (first, seen) = thread::scope(|scope| {
         scope.spawn(|| {
             warm(&rig, SIZE);
@@ -187,18 +190,22 @@ fn what_another_thread_keeps_is_seen_soon() {
             next.wait();
         });
         next.wait();
-        let first = looks(1);
+        let first = look();
         next.wait();
         next.wait();
-        let seen = looks(40);
+        let (began, mut seen) = (Instant::now(), vec![look()]);
+        while seen.last() != Some(&Bytes::ZERO) && began.elapsed() < SOON {
+            thread::sleep(Duration::from_millis(1));
+            seen.push(look());
+        }
         next.wait();
         (first, seen)
     });
     let held = Bytes::new(BLOCKS * SIZE.get());
-    assert_eq!(first, [held]);
+    assert_eq!(first, held);
     // Never more than there was at a time.
     let most = held.saturating_add(SIZE);
     assert!(seen.iter().all(|&live| live <= most), "{seen:?}");
-    assert!(seen[32..].iter().all(|live| live.is_zero()), "{seen:?}");
+    assert_eq!(seen.last(), Some(&Bytes::ZERO), "{seen:?}");
     rig.ends_clean();
 }

@@ -102,16 +102,23 @@ impl Answer {
     }
 
     #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, reason = "codes have 32 bits")]
     pub(crate) fn result(self) -> Result<Address, AllocError> {
         match self.error {
-            LIMIT => Err(AllocError::Limit),
-            PAUSED => Err(AllocError::Paused),
-            code => match Code::check(code as u32) {
-                Ok(()) => Ok(self.address),
-                Err(code) => Err(AllocError::Driver(code)),
-            },
+            0 => Ok(self.address),
+            error => Err(alloc_error(error)),
         }
+    }
+}
+
+/// What an answer that is not zero stands for.
+#[cold]
+#[inline(never)]
+#[allow(clippy::cast_possible_truncation, reason = "codes have 32 bits")]
+fn alloc_error(error: u64) -> AllocError {
+    match error {
+        LIMIT => AllocError::Limit,
+        PAUSED => AllocError::Paused,
+        code => AllocError::Driver(Code::check(code as u32).err().unwrap_or(Code::UNKNOWN)),
     }
 }
 

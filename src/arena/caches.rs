@@ -14,6 +14,7 @@ use crate::config::{Config, FreeSync, GarbageThreshold, ThreadCacheSize};
 use crate::driver::{Driver, OwnCaches, Whose};
 use crate::heap::banks::Bank;
 use crate::library::LibraryId;
+use crate::page_map::CacheableSlot;
 use crate::strategy::packing::is_roomy;
 use crate::strategy::{Rounder, Strategy};
 use crate::thread_cache::{
@@ -227,12 +228,10 @@ impl<D: Driver> Arena<D> {
         self.hub.keep_looked(kept, address)
     }
 
-    /// The same where something is to be prepared for it first.
+    /// The same of a live block that is told of there, where something is to be prepared for
+    /// it first.
     #[inline(never)]
-    pub(super) fn keep_prepared(&self, address: Address) -> bool {
-        let Some(slot) = self.hub.may_keep(address) else {
-            return false;
-        };
+    pub(super) fn keep_prepared(&self, slot: CacheableSlot, address: Address) -> bool {
         let own = self.own_cache();
         let keeps = |own| self.hub.asked(own, |kept| kept.keeps_at(slot));
         if own.and_then(keeps) == Some(false) {

@@ -266,6 +266,7 @@ impl<D: Driver> Arena<D> {
 
     /// What a call of the driver means for a closed epoch: it made the fence, or found
     /// that the device is done; where it failed, the epoch is open again.
+    #[inline(always)]
     pub(super) fn fenced(
         &self,
         closing: Closing<'_, D>,
@@ -325,21 +326,29 @@ impl<D: Driver> Arena<D> {
         then: Then<'_>,
         is_new: bool,
     ) -> Option<Option<Address>> {
-        let mut taken = None;
-        let mut end = |state: &mut ArenaState<D::Fence>| {
-            if is_new {
-                state.counters.epoch_closed();
-            }
-            state.end_epochs(number, then, &mut taken)
-        };
         {
             let mut state = self.state.lock();
             if state.limbo.direct().is_zero() {
                 // Nothing of it is the driver's.
-                end(&mut state);
+                let mut taken = None;
+                state.end_epochs(number, then, is_new, &mut taken);
                 return Some(taken);
             }
         }
+        self.end_epochs_with_direct(number, then, is_new)
+    }
+
+    /// The same where something of it is the driver's.
+    #[cold]
+    fn end_epochs_with_direct(
+        &self,
+        number: u64,
+        then: Then<'_>,
+        is_new: bool,
+    ) -> Option<Option<Address>> {
+        let mut taken = None;
+        let end =
+            |state: &mut ArenaState<D::Fence>| state.end_epochs(number, then, is_new, &mut taken);
         // The program's own free has long returned: nobody is left to hear of a
         // failure, and the meter has counted it.
         self.release_if(IfEnding::Leave, end)?;

@@ -83,14 +83,18 @@ impl<D: Driver> Arena<D> {
     /// The same to what the lock guards.
     #[inline(never)]
     pub(super) fn free_in_state(&self, address: Address) -> Result<(), FreeError> {
-        if self.keeps && !self.driver.is_elsewhere() && self.keep_prepared(address) {
+        if self.keeps
+            && !self.driver.is_elsewhere()
+            && let Some(slot) = self.hub.may_keep(address)
+            && self.keep_prepared(slot, address)
+        {
             return Ok(());
         }
         self.free_unkept(address)
     }
 
     /// The same of a block that no thread keeps.
-    #[inline(always)]
+    #[inline(never)]
     fn free_unkept(&self, address: Address) -> Result<(), FreeError> {
         // The free waits for all that it closes.
         let extent = if self.free_sync == FreeSync::Strict {
@@ -167,11 +171,11 @@ impl<D: Driver> Arena<D> {
             },
         };
         let mut state = self.state.lock();
-        let freed = if state.heap.is_paused() || state.heap.has_exports() {
-            state.free_from_ranges(address, release)
-        } else {
-            state.free(address, release)
+        let release = match state.heap.is_paused() || state.heap.has_exports() {
+            true => state.release_from_ranges(address, release),
+            false => release,
         };
+        let freed = state.free(address, release);
         state.put_back_some();
         // A free that waits leaves its block to no other thread's epoch: that one's fence may
         // fail.
@@ -179,11 +183,15 @@ impl<D: Driver> Arena<D> {
             || self.ends_scattered(&mut state)
             || extent == Extent::All;
         let is_full = is_full && matches!(freed, Ok(Freed::Limbo));
-        let full = is_full.then(|| self.close_full(&mut state, extent, may_fence));
+        let full = match is_full {
+            true => Some(self.close_full(&mut state, extent, may_fence)),
+            false => None,
+        };
         freed.map(|freed| (freed, full))
     }
 
     /// Closes the open batch, where a fence may be made now.
+    #[inline]
     fn close_full(
         &self,
         state: &mut ArenaState<D::Fence>,
@@ -253,15 +261,16 @@ impl<F: Clone> ArenaState<F> {
         }))
     }
 
-    /// The same while ranges are paused, where nothing on the device can be using a block
-    /// that no memory is behind, or while others may have some of their units mapped.
+    /// What happens to it while ranges are paused, where nothing on the device can be using
+    /// a block that no memory is behind, or while others may have some of their units mapped:
+    /// they have no more.
     #[cold]
-    fn free_from_ranges(&mut self, address: Address, release: Release) -> Result<Freed, FreeError> {
+    fn release_from_ranges(&mut self, address: Address, release: Release) -> Release {
         let Some((_, block)) = self.heap.live_block(address) else {
-            return self.free(address, release);
+            return release;
         };
         self.heap.end_exports(block.span());
         let gone = self.heap.is_paused() && self.heap.has_gone(&block);
-        self.free(address, if gone { Release::AtOnce } else { release })
+        if gone { Release::AtOnce } else { release }
     }
 }

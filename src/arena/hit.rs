@@ -7,6 +7,7 @@
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
+use crate::arena::finish::Finish;
 use crate::arena::miss::Stray;
 use crate::arena::state::ArenaState;
 use crate::counters::BlockInfo;
@@ -117,20 +118,37 @@ impl<D: Driver> Arena<D> {
     }
 
     /// The same from what the lock guards.
-    #[inline(never)]
+    #[inline(always)]
     fn allocate_in_state(&self, request: Bytes, library: LibraryId, stray: Stray) -> Answer {
-        let Some(finish) = &self.finish else {
-            return Answer::of(self.allocate_unfinished(request, library, stray));
-        };
+        match &self.finish {
+            None => self.allocate_unfinished(request, library, stray),
+            Some(finish) => self.allocate_finished(finish, request, library, stray),
+        }
+    }
+
+    /// The same with the options' last steps.
+    #[cold]
+    fn allocate_finished(
+        &self,
+        finish: &Finish,
+        request: Bytes,
+        library: LibraryId,
+        stray: Stray,
+    ) -> Answer {
         Answer::of(self.counted(|| {
-            let served = self.allocate_unfinished(request, library, stray);
+            let served = self.allocate_unfinished(request, library, stray).result();
             served.and_then(|address| self.finish(finish, address).map(|()| address))
         }))
     }
 
-    /// Serves a request; the options' last steps (`finish`) are still to come.
+    /// The same without them.
     #[inline(never)]
-    fn allocate_unfinished(
+    fn allocate_unfinished(&self, request: Bytes, library: LibraryId, stray: Stray) -> Answer {
+        Answer::of(self.serve_request(request, library, stray))
+    }
+
+    #[inline(always)]
+    fn serve_request(
         &self,
         request: Bytes,
         library: LibraryId,

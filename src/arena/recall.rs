@@ -429,7 +429,15 @@ impl<F: Clone> ArenaState<F> {
     }
 
     /// Calls back what threads keep, and closes their caches.
+    #[inline(always)]
     pub(super) fn recall(&mut self) {
+        if self.has_something_kept() {
+            self.recall_all();
+        }
+    }
+
+    #[inline(never)]
+    fn recall_all(&mut self) {
         self.recall_where(|_| true);
     }
 
@@ -438,10 +446,15 @@ impl<F: Clone> ArenaState<F> {
         self.recall_where(|kept| own.has(kept));
     }
 
+    /// Whether there may be something to take out, or room to take away.
+    #[inline]
+    fn has_something_kept(&self) -> bool {
+        !self.caches.are_closed() || !self.hub.common.get().is_none()
+    }
+
     /// Calls back and closes the caches of which `goes` is true. Whether there was one.
     fn recall_where(&mut self, goes: impl FnMut(&mut Kept) -> bool) -> bool {
-        // There is nothing to take out, and no room to take away.
-        if self.caches.are_closed() && self.hub.common.get().is_none() {
+        if !self.has_something_kept() {
             return false;
         }
         let (ended, pool) = (self.hub.ended(), self.heap.pool_of_kept());

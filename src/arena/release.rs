@@ -379,10 +379,16 @@ impl<D: Driver> Arena<D> {
     }
 
     /// Gives back what has been idle for too long.
+    #[inline(always)]
     pub(super) fn decay(&self) {
         if self.policy.decays {
-            self.release_surplus(|heap, _| heap.take_decayed(), Bytes::ZERO);
+            self.release_decayed();
         }
+    }
+
+    #[cold]
+    fn release_decayed(&self) {
+        self.release_surplus(|heap, _| heap.take_decayed(), Bytes::ZERO);
     }
 
     /// Gives back the chunks that `choose` takes out of the heap, of which so

@@ -226,8 +226,8 @@ impl<F: Clone> ArenaState<F> {
         self.counters.was_cached();
     }
 
-    /// Makes the blocks of all epochs up to `number`, whose fence was reached,
-    /// available; the direct allocations among them are returned.
+    /// Makes the blocks of all epochs up to `number`, whose fence was reached, and just made
+    /// if it `is_new`, available; the direct allocations among them are returned.
     ///
     /// The last block that comes is not entered before the request was looked at: if
     /// it is just what that asks for, it is handed out as it is.
@@ -235,8 +235,12 @@ impl<F: Clone> ArenaState<F> {
         &mut self,
         number: u64,
         then: Then<'_>,
+        is_new: bool,
         taken: &mut Option<Address>,
     ) -> Vec<Span> {
+        if is_new {
+            self.counters.epoch_closed();
+        }
         let puts_off = matches!(then, Then::PutOff);
         if puts_off {
             self.counters.history.mark(|| Mark::Seen(FenceSeen::InFree));

@@ -128,7 +128,10 @@ impl Pinned {
             _ => held.max(FIRST).min(self.plan.largest_chunk),
         };
         let least = size.round_up(CHUNK).unwrap_or(size);
-        least.max(grown.round_down(CHUNK))
+        // As many of this size as it holds: a program that fills the host with blocks of one
+        // size would lose the rest of each chunk.
+        let whole = grown.get().checked_div(least.get()).unwrap_or(0);
+        least.max(Bytes::new(whole * least.get()))
     }
 
     /// Whether the first chunk is never given back.
@@ -186,6 +189,7 @@ mod tests {
         assert_eq!(pinned.route(Bytes::gib(1)), Route::Pool(Pool::Large));
         assert_eq!(pinned.route(Bytes::new((1 << 30) + 4096)), Route::Direct);
         assert_eq!(pinned.chunk(Bytes::mib(600), Bytes::ZERO), Bytes::mib(600));
+        assert_eq!(pinned.chunk(Bytes::mib(3), Bytes::mib(32)), Bytes::mib(30));
     }
 
     #[test]

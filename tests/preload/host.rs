@@ -222,6 +222,21 @@ fn a_host_that_is_short_gives_as_much_as_bare() {
     };
     same_as_bare("host_life", "short", short, as_much);
     same_as_bare("host_life", "short", |run| registers(short(run)), as_much);
+    // Arenas are apart by context and way of asking, and the host is one.
+    let two = |run: Run| short(run).env("SIM_CUDA_DEVICES", "2");
+    same_as_bare("host_life", "kinds", two, as_much);
+    same_as_bare("host_life", "kinds", |run| registers(two(run)), as_much);
+}
+
+#[test]
+fn a_driver_that_takes_nothing_back_holds_nobody_up() {
+    for code in [700, 999] {
+        for nth in [1, 2] {
+            let fault = format!("cuMemFreeHost:{nth}:{code}");
+            let run = Run::preloaded("host_life", Kind::Driver).arg("refused");
+            run.env("SIM_CUDA_FAULT", &fault).go().quiet(0);
+        }
+    }
 }
 
 /// Beyond the cap the driver serves, and nothing fails; what is asked of it is

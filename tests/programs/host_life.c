@@ -8,7 +8,9 @@
  *   host_life atexit      freed by an exit handler
  *   host_life destructor  freed by a destructor
  *   host_life short       the host has no more (it should have 256 MiB)
+ *   host_life kinds       the same, asked for in one way after the other
  *   host_life little      one small block, and nothing else
+ *   host_life refused     frees that fail (the driver should refuse the first)
  *   host_life watched     freed under a copy, and then nothing for a while
  *
  * A line that begins with "info" holds amounts.
@@ -262,6 +264,43 @@ static void run_short(void) {
         GPU(gpu_free_host(large));
 }
 
+/* What one way of asking has freed is there for all others. */
+static void run_kinds(void) {
+    enum { PLAIN = 2, WAYS = 6, MOST = 512 };
+    static const int devices[WAYS] = {0, 0, 0, 1, 1, 0};
+    static const unsigned flags[WAYS] = {1, 0, PLAIN, 1, PLAIN, 1};
+    static void *taken[MOST];
+    for (int way = 0; way < WAYS; way++) {
+        int count = 0, code = 0;
+        GPU(gpu_set_device(devices[way]));
+        while (!code && count < MOST) {
+            code = flags[way] == PLAIN
+                       ? gpu_malloc_host(&taken[count], 3 << 20)
+                       : gpu_host_alloc(&taken[count], 3 << 20, flags[way]);
+            count += !code;
+        }
+        printf("taken all there is: %d, last error %d\n", code,
+               gpu_last_error());
+        printf("info got=%d\n", 3 * count);
+        for (int i = 0; i < count; i++)
+            GPU(gpu_free_host(taken[i]));
+    }
+}
+
+/* The driver may refuse to take memory back: of two frees each says so. */
+static void run_refused(void) {
+    void *small, *large;
+    GPU(gpu_set_device(0));
+    GPU(gpu_host_alloc(&small, 5000, 0));
+    GPU(gpu_host_alloc(&large, 100 << 20, 0));
+    gpu_free_host(large);
+    gpu_free_host(large);
+    gpu_free_host(small);
+    gpu_last_error();
+    GPU(gpu_host_alloc(&large, 100 << 20, 0));
+    GPU(gpu_free_host(large));
+}
+
 __attribute__((destructor)) static void at_unload(void) {
     if (free_in_destructor)
         free_all();
@@ -279,6 +318,10 @@ int main(int argc, char **argv) {
         captures();
     else if (!strcmp(what, "short"))
         run_short();
+    else if (!strcmp(what, "kinds"))
+        run_kinds();
+    else if (!strcmp(what, "refused"))
+        run_refused();
     else if (!strcmp(what, "watched"))
         watched();
     else if (!strcmp(what, "little")) {

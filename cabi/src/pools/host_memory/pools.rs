@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use vramalloc_core::arena::Watch;
+use vramalloc_core::arena::{Watch, live_at};
 use vramalloc_core::config::{Config, StrategyKind};
 use vramalloc_core::page_map::{ArenaId, Owner, PageMap};
 use vramalloc_core::stats::{ArenaReport, PinnedReport, RecordedArena, RecordedPlace};
@@ -97,8 +97,9 @@ impl Pools {
             let pool = POOLS.add(|number| {
                 let id = ArenaId(number);
                 let arena = HostArena::pinned(id, source, config, plan, Arc::clone(pages));
+                let arena = arena.watched(watch);
                 Pool {
-                    arena: arena.watched(watch),
+                    arena: arena.relieved_by(move || relieve(id), move || live(id)),
                     of: self.of,
                     kind,
                 }
@@ -180,6 +181,28 @@ fn context_of(owner: Owner) -> Option<&'static Arc<Context>> {
         return None;
     };
     Some(arena(id)?.driver().context())
+}
+
+/// Gives back what is idle in all other arenas, of whatever kind and context, for one that
+/// is short: they share the host. Whether to ask again: also where they gave nothing, because
+/// what another thread made them give is with the driver by now.
+fn relieve(asking: ArenaId) -> bool {
+    let mut has_others = false;
+    for arena in others(asking) {
+        has_others = true;
+        arena.trim();
+    }
+    has_others
+}
+
+/// What the program holds in all other arenas at least, at a moment of the call.
+fn live(asking: ArenaId) -> Option<Bytes> {
+    let others: Vec<_> = others(asking).collect();
+    live_at(&others, || Some(()))
+}
+
+fn others(asking: ArenaId) -> impl Iterator<Item = &'static HostArena> {
+    all().filter(move |arena| arena.id() != asking)
 }
 
 /// Every arena there has been.

@@ -304,7 +304,9 @@ impl HostDriver {
 
     /// Gives back what nobody wants. Waits for all work, as any free does.
     fn give_back_unwanted(&self) {
-        for address in std::mem::take(&mut *self.unwanted.lock()) {
+        // Not in the head of the loop, where the lock would be held until its end.
+        let unwanted = std::mem::take(&mut *self.unwanted.lock());
+        for address in unwanted {
             if self.give_back(address).is_err() {
                 // Not now: a stream captures, for example.
                 self.unwanted.lock().push(address);

@@ -98,6 +98,9 @@ impl<D: Driver> Arena<D> {
         if let Some(address) = self.take_recalled(want) {
             return Ok(address);
         }
+        if self.holds_too_much_back() {
+            return Err(AllocError::Limit);
+        }
         self.release_before_growth(want.fit.request);
         if self.serves_by_windows() {
             return self.serve_by_window(want, need);
@@ -109,6 +112,14 @@ impl<D: Driver> Arena<D> {
             Ok(address) => Ok(address),
             Err(_guard) => self.grow(want, need),
         }
+    }
+
+    /// Whether more waits for other contexts than may lie idle. The driver serves beyond that,
+    /// and its free does not wait for them: they may be busy for ever.
+    fn holds_too_much_back(&self) -> bool {
+        let limbo = || self.state.lock().counters.limbo();
+        let beyond_idle = |most| self.is_over_budget() && limbo() > most;
+        self.strategy.has_soft_limit() && self.strategy.most_idle().is_some_and(beyond_idle)
     }
 
     /// Before more memory is taken: what threads keep may do as well.

@@ -196,6 +196,28 @@ fn beyond_the_cap_of_pinned_memory_nobody_else_is_waited_for() {
     assert_eq!(arena.stats().ooms, 1);
 }
 
+/// While another context works, freed pinned memory waits for it up to what may lie idle,
+/// a 64th of the host's; then the driver serves, whose free would not have waited.
+#[test]
+fn freed_pinned_memory_that_waits_for_others_is_bounded() {
+    let config = plain(StrategyKind::AutoGrowth);
+    let driver = Accompanied::new(&config, Bytes::gib(8));
+    let pinned = PinnedConfig::default();
+    let plan = Arc::new(PinnedPlan::new(&pinned, Bytes::gib(8)));
+    let arena = Arena::pinned(ArenaId(1), driver, &config, &plan, Arc::new(PageMap::new()));
+    let mut rounds = 0;
+    while let Ok(block) = arena.allocate(Bytes::mib(1)) {
+        arena.free(block).unwrap();
+        rounds += 1;
+        assert!(rounds < 1000, "{:?} reserved", arena.stats().reserved);
+    }
+    assert!(rounds > 128, "{rounds}");
+    assert_eq!(arena.allocate(Bytes::mib(1)), Err(AllocError::Limit));
+    assert_eq!(arena.stats().ooms, 0);
+    let driver = arena.driver();
+    assert_eq!(driver.waits_for_other.load(Ordering::Relaxed), 0);
+}
+
 /// A call that waits for many fences has waited once.
 #[test]
 fn calls_that_wait_are_counted_and_not_their_fences() {

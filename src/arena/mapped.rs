@@ -216,7 +216,7 @@ impl<D: Driver> Arena<D> {
         // whole again before what lies in it is freed.
         let is_tight = packing.is_some_and(|packing| {
             let capacity = reserved.saturating_add(available);
-            packing.room(reserved.saturating_add(lacking), capacity, pieces) != Room::Ample
+            packing.room(None, reserved.saturating_add(lacking), capacity, pieces) != Room::Ample
         });
         Plan {
             is_tight,

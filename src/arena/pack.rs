@@ -154,9 +154,10 @@ impl<D: Driver> Arena<D> {
             return None;
         }
         let after = reserved.saturating_add(least);
+        let size = (want.fit.pool != Pool::Small).then_some(want.fit.size);
         let bound = packing.bound(live, want.fit.size).min(capacity);
         Some(Outlook {
-            room: packing.room(after, capacity, pieces),
+            room: packing.room(size, after, capacity, pieces),
             fits: after <= bound,
             left: if packing.rises(live, want.fit.size) {
                 Bytes::MAX

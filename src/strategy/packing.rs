@@ -223,6 +223,9 @@ impl Packing {
         let comes_low = live < self.low && !self.is_low;
         self.is_down |= comes_down;
         self.is_low |= comes_low;
+        if comes_down || comes_low {
+            self.requests.come_down();
+        }
         self.peak >= CALLED_BACK && (comes_down || comes_low)
     }
 
@@ -262,16 +265,28 @@ impl Packing {
         self.returns >= KNOWN
     }
 
-    /// How much room there is for `reserved` bytes where there can be
-    /// `capacity`, and so much is free in `pieces` of chunks in use. It is remembered
-    /// whether that is ample.
-    pub(crate) fn room(&mut self, reserved: Bytes, capacity: Bytes, pieces: Bytes) -> Room {
+    /// Whether it is known to ask for a block of this size. Of small chunks, for which there
+    /// is none here, it is not looked what they are for.
+    fn knows(&self, size: Option<Bytes>) -> bool {
+        self.is_known() && !size.is_some_and(|size| self.requests.is_new(size))
+    }
+
+    /// How much room there is for `reserved` bytes, with what is asked for, where there can
+    /// be `capacity`, and so much is free in `pieces` of chunks in use. It is remembered
+    /// whether that is ample. `size`: see `knows`.
+    pub(crate) fn room(
+        &mut self,
+        size: Option<Bytes>,
+        reserved: Bytes,
+        capacity: Bytes,
+        pieces: Bytes,
+    ) -> Room {
         let beyond = self.beyond(capacity);
         self.capacity = capacity;
-        self.has_room = self.has_room_for(reserved);
+        self.has_room = self.has_room_for(size, reserved);
         if self.has_room {
             Room::Ample
-        } else if self.is_settled() && pieces <= percent(beyond, IN_PIECES) {
+        } else if self.is_settled(size) && pieces <= percent(beyond, IN_PIECES) {
             Room::Scarce
         } else {
             Room::Tight
@@ -296,13 +311,15 @@ impl Packing {
     }
 
     /// Whether so much is free in pieces of chunks in use that requests of this size are to
-    /// cut off no more without need: more than may be reserved beyond what is live, or where
-    /// there is ample room for `reserved` bytes, half of what is live.
+    /// cut off no more without need: more than may be reserved beyond what is live, of a
+    /// program that is not known to ask for it; or where there is ample room for `reserved`
+    /// bytes, and all requests are of this size, half of what is live.
     pub(crate) fn wastes(&self, size: Bytes, reserved: Bytes, pieces: Bytes, live: Bytes) -> bool {
-        if !self.is_in_run(size) {
+        let has_room = self.has_room_for(Some(size), reserved);
+        if self.knows(Some(size)) || has_room && !self.is_in_run(size) {
             return false;
         }
-        let most = if self.has_room_for(reserved) {
+        let most = if has_room {
             percent(live, WASTED)
         } else {
             part(live, SLACK)
@@ -310,18 +327,18 @@ impl Packing {
         pieces > most
     }
 
-    /// Whether there is ample room for `reserved` bytes.
-    fn has_room_for(&self, reserved: Bytes) -> bool {
-        let (size, ample) = match (self.is_settled(), self.lags) {
+    /// Whether there is ample room for `reserved` bytes, with what is asked for.
+    fn has_room_for(&self, size: Option<Bytes>, reserved: Bytes) -> bool {
+        let (taken, ample) = match (self.is_settled(size), self.lags) {
             (false, _) => (reserved, ROOMY),
             (true, false) => (self.peak, HAS_ROOM),
             (true, true) => (self.peak, LAGS_HAS_ROOM),
         };
-        size <= percent(self.capacity, ample)
+        taken <= percent(self.capacity, ample)
     }
 
-    fn is_settled(&self) -> bool {
-        self.is_known() || self.is_spent()
+    fn is_settled(&self, size: Option<Bytes>) -> bool {
+        self.knows(size) || self.is_spent()
     }
 
     /// What the peak leaves of `capacity`.

@@ -1,17 +1,37 @@
-//! Whether requests come for one size alone.
+//! Which sizes requests come for: for one alone, or for such as the program has asked for
+//! before.
 //!
-//! Cost: a comparison for each request that is not small.
+//! Owns a bit for each of [`SIZES`] classes of sizes, since what is asked is a guess: that a
+//! program repeats. Cost: a comparison for each request that is not small, and a bit where
+//! it is for another size than the one before.
 
 use crate::address::Bytes;
 
 /// So many in a row are.
 pub(super) const RUN: u32 = 16;
 
+/// Sizes that share a class are taken for one. A program has some hundred at the most.
+const SIZES: usize = 64 * WORDS;
+const WORDS: usize = 32;
+
 /// The size that was asked for last, and how many requests for it came in a row before.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     size: Bytes,
     run: u32,
+    /// Asked for since the program came down last, and before that.
+    lately: [u64; WORDS],
+    before: [u64; WORDS],
+}
+
+/// The class of a size: a word, and a bit of it.
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "masked to a few bits")]
+fn class(size: Bytes) -> (usize, u64) {
+    // Fibonacci hashing of the slots: the highest bits of the product (Knuth, volume 3, 6.4).
+    let hash = (size.get() / 512).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let number = hash as usize % SIZES;
+    (number / 64, 1 << (number % 64))
 }
 
 impl Requests {
@@ -21,6 +41,8 @@ impl Requests {
         self.run = if goes_on {
             self.run.saturating_add(1)
         } else {
+            let (word, bit) = class(size);
+            self.lately[word] |= bit;
             0
         };
         self.size = size;
@@ -29,5 +51,20 @@ impl Requests {
     /// Whether they come for this size alone.
     pub(super) fn are_all_for(&self, size: Bytes) -> bool {
         self.run >= RUN && size == self.size
+    }
+
+    /// The program comes down: what it asks for from now on may be for something else.
+    pub(super) fn come_down(&mut self) {
+        for (before, lately) in self.before.iter_mut().zip(&mut self.lately) {
+            *before |= std::mem::take(lately);
+        }
+        // It is entered anew if it is asked for.
+        self.size = Bytes::ZERO;
+    }
+
+    /// Whether it has not asked for this size before it came down last.
+    pub(super) fn is_new(&self, size: Bytes) -> bool {
+        let (word, bit) = class(size);
+        self.before[word] & bit == 0
     }
 }

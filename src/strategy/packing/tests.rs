@@ -56,14 +56,46 @@ fn pieces_are_scattered_in_a_run_until_the_program_is_known() {
 #[test]
 fn pieces_are_wasted_sooner_where_room_is_short() {
     let mut packing = program(MIB(1000), 0);
-    packing.room(MIB(1000), MIB(2000), Bytes::ZERO);
+    packing.room(None, MIB(1000), MIB(2000), Bytes::ZERO);
     let wastes = |packing: &Packing, reserved, mib| {
         packing.wastes(MIB(12), MIB(reserved), MIB(mib), MIB(1000))
     };
-    assert!(!wastes(&packing, 1001, 900));
+    let is_careful = |packing: &Packing| {
+        assert!(!wastes(packing, 1001, 80));
+        wastes(packing, 1001, 81)
+    };
+    assert!(!wastes(&packing, 1000, 900) && is_careful(&packing));
     (0..=RUN).for_each(|_| packing.serves(MIB(12)));
     assert!(!wastes(&packing, 1000, 500) && wastes(&packing, 1000, 501));
-    assert!(!wastes(&packing, 1001, 80) && wastes(&packing, 1001, 81));
+    assert!(is_careful(&packing));
+}
+
+#[test]
+fn what_a_known_program_asks_for_is_new_until_it_came_down_once_more() {
+    let mut packing = program(MIB(1000), KNOWN);
+    let room = |packing: &mut Packing, size| {
+        packing.room(Some(MIB(size)), MIB(900), MIB(1100), Bytes::ZERO)
+    };
+    let is_new = |packing: &mut Packing, size| {
+        let is_tight = room(packing, size) == Room::Tight;
+        assert_eq!(
+            is_tight,
+            packing.wastes(MIB(size), MIB(900), MIB(900), MIB(800))
+        );
+        is_tight
+    };
+    packing.serves(MIB(12));
+    packing.serves(MIB(40));
+    assert!(is_new(&mut packing, 12) && is_new(&mut packing, 40) && is_new(&mut packing, 41));
+    packing.fell(MIB(749));
+    packing.rose(MIB(1000));
+    assert!(!is_new(&mut packing, 12) && !is_new(&mut packing, 40) && is_new(&mut packing, 41));
+    packing.exchanges = EXCHANGES;
+    assert_eq!(
+        room(&mut packing, 41),
+        Room::Ample,
+        "it has exchanged too often"
+    );
 }
 
 #[test]
@@ -112,13 +144,13 @@ fn it_comes_down_once_and_low_once_until_it_is_back() {
 #[test]
 fn threads_keep_while_a_known_program_has_room_until_it_holds_nothing() {
     let mut known = program(MIB(1000), KNOWN);
-    known.room(MIB(1080), MIB(2000), Bytes::ZERO);
+    known.room(None, MIB(1080), MIB(2000), Bytes::ZERO);
     assert!(!known.lets_keep(), "it has just become known");
     let mut known = program(MIB(1000), KNOWN + 1);
     assert!(!known.lets_keep(), "no miss has found room yet");
-    known.room(MIB(500), MIB(1000), Bytes::ZERO);
+    known.room(None, MIB(500), MIB(1000), Bytes::ZERO);
     assert!(!known.lets_keep(), "it hardly fits");
-    known.room(MIB(1080), MIB(2000), Bytes::ZERO);
+    known.room(None, MIB(1080), MIB(2000), Bytes::ZERO);
     assert!(known.lets_keep());
     assert_eq!(
         [749, 99, 0].map(|live| known.fell(MIB(live))),
@@ -177,7 +209,7 @@ fn exchanging_ends_at_each_peak() {
 #[test]
 fn room_is_what_is_left_until_the_program_is_known() {
     let room =
-        |program: &mut Packing, reserved| program.room(MIB(reserved), MIB(1000), Bytes::ZERO);
+        |program: &mut Packing, reserved| program.room(None, MIB(reserved), MIB(1000), Bytes::ZERO);
     let mut unknown = program(MIB(400), 0);
     assert_eq!(room(&mut unknown, 500), Room::Ample);
     assert_eq!(room(&mut unknown, 501), Room::Tight);
@@ -198,8 +230,8 @@ fn room_is_what_is_left_until_the_program_is_known() {
 #[test]
 fn pieces_and_chunks_may_take_half_of_what_the_peak_leaves() {
     let mut known = program(MIB(940), 2);
-    assert_eq!(known.room(MIB(999), MIB(1000), MIB(30)), Room::Scarce);
-    assert_eq!(known.room(MIB(999), MIB(1000), MIB(31)), Room::Tight);
+    assert_eq!(known.room(None, MIB(999), MIB(1000), MIB(30)), Room::Scarce);
+    assert_eq!(known.room(None, MIB(999), MIB(1000), MIB(31)), Room::Tight);
     assert_eq!(known.filled(MIB(1000)), MIB(970));
 }
 

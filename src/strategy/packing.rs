@@ -68,6 +68,8 @@ const KEEPS_MUCH: u64 = 25;
 
 /// So often must the program have come back to its peak to be known.
 const KNOWN: u32 = 2;
+/// After each request that was refused twice as often, up to this many times.
+const MOST_FAILURES: u32 = 8;
 
 /// A program that is known, or spent, has room where its peak is at most this
 /// share of the device, in percent: with the first slack on top of it, it fits.
@@ -167,6 +169,8 @@ pub(crate) struct Packing {
     /// The peak that it has to come back to.
     height: Bytes,
     returns: u32,
+    /// Requests that were refused at that peak.
+    failures: u32,
     /// Beyond [`SLACK`].
     more_slack: u64,
     exchanges: u32,
@@ -204,6 +208,7 @@ impl Packing {
             if self.peak > percent(self.height, 100 + SAME_PEAK) {
                 self.height = self.peak;
                 self.returns = 0;
+                self.failures = 0;
                 self.exchanges = 0;
                 self.brought_together = 0;
             }
@@ -244,7 +249,14 @@ impl Packing {
     /// the program is known and has since come back to its peak once more, and the device
     /// had ample room when a miss looked last.
     pub(crate) fn lets_keep(&self) -> bool {
-        self.returns > KNOWN && self.has_room
+        self.returns > self.known_after() && self.has_room
+    }
+
+    /// A request was refused: whatever the program did before, its chunks do not lie so that
+    /// it fits. It has to come back twice as often as before to be known again.
+    pub(crate) fn failed(&mut self) {
+        (self.returns, self.exchanges) = (0, 0);
+        self.failures = self.failures.saturating_add(1);
     }
 
     /// Everything is gone.
@@ -262,7 +274,11 @@ impl Packing {
     }
 
     fn is_known(&self) -> bool {
-        self.returns >= KNOWN
+        self.returns >= self.known_after()
+    }
+
+    fn known_after(&self) -> u32 {
+        KNOWN << self.failures.min(MOST_FAILURES)
     }
 
     /// Whether it is known to ask for a block of this size. Of small chunks, for which there

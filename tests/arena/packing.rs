@@ -183,6 +183,28 @@ fn a_device_is_filled_with_one_size_after_another() {
     }
 }
 
+/// A program that repeats and is refused the same requests each time is not left with the
+/// chunks that it has: bare, it would be refused none.
+#[test]
+fn what_was_refused_once_is_not_refused_each_time() {
+    let rig = Rig::new(&plain(StrategyKind::AutoGrowth), Bytes::mib(1387));
+    let take = |kib, count| -> Vec<_> {
+        let all = (0..count).map(|_| rig.arena.allocate(Bytes::kib(kib)));
+        all.collect()
+    };
+    let mut refused = Vec::new();
+    for _ in 0..20 {
+        let taken = [take(9750, 78), take(21916, 17), take(9750, 9)].concat();
+        refused.push(taken.iter().filter(|address| address.is_err()).count());
+        let blocks: Vec<_> = taken.into_iter().flatten().collect();
+        free(&rig, &blocks);
+        rig.arena.flush();
+    }
+    assert!(refused.ends_with(&[0; 10]), "{refused:?}");
+    assert!(refused.iter().sum::<usize>() < 20, "{refused:?}");
+    rig.ends_clean();
+}
+
 /// Where a program repeats, only the oldest idle chunk goes back for what it
 /// needs now; all of them where much is free in pieces of a chunk in use.
 #[test]

@@ -99,6 +99,18 @@ fn what_a_known_program_asks_for_is_new_until_it_came_down_once_more() {
 }
 
 #[test]
+fn who_was_refused_a_request_is_not_known() {
+    let mut packing = program(MIB(1000), KNOWN);
+    packing.exchanges = EXCHANGES;
+    packing.failed();
+    assert!(!packing.is_known() && !packing.is_spent());
+    packing.returns = 2 * KNOWN - 1;
+    assert!(!packing.is_known());
+    packing.returns += 1;
+    assert!(packing.is_known());
+}
+
+#[test]
 fn who_came_back_twice_is_known_until_the_peak_is_clearly_higher() {
     assert!(!program(MIB(1000), 1).is_known());
     let mut packing = program(MIB(1000), 2);

@@ -245,7 +245,8 @@ impl<F: Clone> ArenaState<F> {
             return None;
         }
         let keeps_whole = self.packing.as_ref().is_some_and(Packing::is_on);
-        let cuts = |chunk| !keeps_whole || fills(fit.size, chunk, || self.wastes_pieces(fit.size));
+        let wastes = |rest| self.wastes_pieces(fit.size, rest);
+        let cuts = |chunk| !keeps_whole || fills(fit.size, chunk, wastes);
         self.heap.find(fit, search, cuts)
     }
 

@@ -149,10 +149,13 @@ impl<F: Clone> ArenaState<F> {
         self.packing.as_ref().is_some_and(scatters)
     }
 
-    /// Whether those are so many that a request of this size makes no more without need.
-    pub(super) fn wastes_pieces(&self, size: Bytes) -> bool {
+    /// Whether those, and the rest of the chunk that a request of this size would cut, are so
+    /// many that it cuts none without need.
+    pub(super) fn wastes_pieces(&self, size: Bytes, rest: Bytes) -> bool {
+        let pieces = self.in_pieces().saturating_add(rest);
         let (reserved, live) = (self.counters.reserved(), self.live_at_most());
-        let wastes = |packing: &Packing| packing.wastes(size, reserved, self.in_pieces(), live);
+        let held = live.saturating_add(size);
+        let wastes = |packing: &Packing| packing.wastes(size, reserved, pieces, held);
         self.packing.as_ref().is_some_and(wastes)
     }
 

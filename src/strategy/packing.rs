@@ -132,11 +132,12 @@ fn part(of: Bytes, thousandths: u64) -> Bytes {
     u64::try_from(part).map_or(Bytes::MAX, Bytes::new)
 }
 
-/// Whether a request may cut an idle chunk of this size without need, where pieces are
-/// wasted or not.
+/// Whether a request may cut an idle chunk of this size without need, where the rest of it
+/// is wasted or not.
 #[inline]
-pub(crate) fn fills(request: Bytes, chunk: Bytes, wastes: impl FnOnce() -> bool) -> bool {
-    request >= percent(chunk, FILLS) && (request >= percent(chunk, FILLS_CLOSELY) || !wastes())
+pub(crate) fn fills(request: Bytes, chunk: Bytes, wastes: impl FnOnce(Bytes) -> bool) -> bool {
+    let wastes_rest = || wastes(chunk.saturating_sub(request));
+    request >= percent(chunk, FILLS) && (request >= percent(chunk, FILLS_CLOSELY) || !wastes_rest())
 }
 
 /// Whether threads may keep much where so much of `capacity` is taken.
@@ -326,19 +327,19 @@ impl Packing {
         self.is_in_run(size) && pieces > percent(live, SCATTERED)
     }
 
-    /// Whether so much is free in pieces of chunks in use that requests of this size are to
-    /// cut off no more without need: more than may be reserved beyond what is live, of a
-    /// program that is not known to ask for it; or where there is ample room for `reserved`
-    /// bytes, and all requests are of this size, half of what is live.
-    pub(crate) fn wastes(&self, size: Bytes, reserved: Bytes, pieces: Bytes, live: Bytes) -> bool {
+    /// Whether so much would be free in pieces of chunks in use beside what would be `held`
+    /// that a request of this size is to cut off no more without need: more than may be
+    /// reserved beyond that, of a program that is not known to ask for it; or where there is
+    /// ample room for `reserved` bytes, and all requests are of this size, half of it.
+    pub(crate) fn wastes(&self, size: Bytes, reserved: Bytes, pieces: Bytes, held: Bytes) -> bool {
         let has_room = self.has_room_for(Some(size), reserved);
         if self.knows(Some(size)) || has_room && !self.is_in_run(size) {
             return false;
         }
         let most = if has_room {
-            percent(live, WASTED)
+            percent(held, WASTED)
         } else {
-            part(live, SLACK)
+            part(held, SLACK)
         };
         pieces > most
     }

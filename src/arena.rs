@@ -78,6 +78,7 @@ pub use pause::Contents;
 use pressure::PressureCallback;
 pub use pressure::live_at;
 use release::ReleasePolicy;
+use shortage::Need;
 use state::ArenaState;
 
 /// The memory of one device context.
@@ -131,6 +132,11 @@ pub struct Arena<D: Driver> {
     hub_at_once: u64,
     state: Lock<ArenaState<D::Fence>>,
     ooms: Lock<OomLog>,
+    /// Whether memory that it does not have is asked for past it; see
+    /// [`Arena::asked_past`].
+    asks_past: bool,
+    /// The requests for which that is done now.
+    refused: Lock<Vec<Need>>,
 }
 
 impl<D: Driver> Arena<D> {
@@ -227,6 +233,8 @@ impl<D: Driver> Arena<D> {
             hub_at_once: hub.serial(),
             hub,
             ooms: Lock::new(OomLog::default()),
+            asks_past: false,
+            refused: Lock::new(Vec::new()),
         }
     }
 

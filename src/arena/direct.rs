@@ -93,8 +93,11 @@ impl<D: Driver> Arena<D> {
     ) -> Result<Address, AllocError> {
         let size = self.direct_size(request);
         // The call is made once: what is waited for is the limit.
-        let asked = self.look_again(request, &Clock::new(None), || self.ask_quota(size))?;
-        let obtained = self.obtain_asked(size, asked, || self.driver.alloc_past(call))?;
+        let asked = self.look_again(request, &Clock::new(None), || self.ask_quota(size));
+        let obtained =
+            asked.and_then(|asked| self.obtain_asked(size, asked, || self.driver.alloc_past(call)));
+        self.settle_refused(request, obtained.as_ref().err().copied());
+        let obtained = obtained?;
         self.enter_finished(obtained.span, request, library);
         Ok(obtained.span.address)
     }

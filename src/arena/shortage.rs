@@ -7,8 +7,8 @@
 //! clock for all it tries. With the option `gpu_allocator_retry_time` it waits
 //! for others' frees, too.
 //!
-//! Owns the list of failed requests, behind a lock of its own that is never
-//! held together with that of the state. Cost: a few loads for a request that is
+//! Owns the list of failed requests, and of those that are asked for past the arena now,
+//! behind locks of their own that are never held together with that of the state. Cost: a few loads for a request that is
 //! short, and a look at every block for one that fails.
 
 use std::cell::Cell;
@@ -49,6 +49,7 @@ pub(super) fn is_shortage(error: AllocError) -> bool {
 pub(super) type Clock = Cell<Option<Instant>>;
 
 /// A request that no cached block has served at once.
+#[derive(Clone)]
 pub(super) struct Need {
     pub(super) request: Bytes,
     /// The least that it can do with.
@@ -114,7 +115,35 @@ impl<D: Driver> Arena<D> {
                 freed = waiter.wait();
             }
         }
-        result.inspect_err(|&error| self.note_oom(need, error))
+        result.inspect_err(|&error| {
+            if self.asks_past && matches!(error, AllocError::Driver(_)) {
+                self.refused.lock().push(need.clone());
+            } else {
+                self.note_oom(need, error);
+            }
+        })
+    }
+
+    /// This arena, past which memory is asked for where the driver had none for it: such a
+    /// request has failed, and is noted, when [`Arena::settle_refused`] says so.
+    #[must_use]
+    pub fn asked_past(mut self) -> Arena<D> {
+        self.asks_past = true;
+        self
+    }
+
+    /// What came of it where memory was asked for past the arena, which had none for this
+    /// request: an error, or none.
+    pub fn settle_refused(&self, request: Bytes, error: Option<AllocError>) {
+        let need = {
+            let mut refused = self.refused.lock();
+            // Of two requests for as much it does not matter which one is told of.
+            let at = refused.iter().rposition(|need| need.request == request);
+            at.map(|at| refused.swap_remove(at))
+        };
+        if let Some((need, error)) = need.zip(error) {
+            self.note_oom(&need, error);
+        }
     }
 
     /// Tries; where memory is short, again when some has landed that was on its

@@ -62,21 +62,22 @@ pub(crate) unsafe fn allocate(to: *mut *mut c_void, size: usize, kind: Kind) -> 
         result = own_call(|| unsafe { kind.take(to, size) });
         Code::check(result)
     });
+    settle(arena, request, error, asked);
     if asked.is_ok() {
         // SAFETY: the real function has just written there.
         let address = Address::new(unsafe { *to }.addr() as u64);
         // If not adopted it stays the driver's, and its free goes there.
         let _adopted: bool = arena.adopt(address, request);
-    } else if let Err(code) = asked {
-        note_failure(arena, request, error, code);
     }
     Some(result)
 }
 
 /// Notes a shortage of the arena that the driver could not help with either.
-fn note_failure(arena: &HostArena, request: Bytes, error: AllocError, code: Code) {
-    // The arena has noted any other shortage itself.
-    if error == AllocError::Limit && code == Code::OUT_OF_MEMORY {
+fn settle<T>(arena: &HostArena, request: Bytes, error: AllocError, asked: Result<T, Code>) {
+    let code = asked.err();
+    if error != AllocError::Limit {
+        arena.settle_refused(request, code.map(AllocError::Driver));
+    } else if code == Some(Code::OUT_OF_MEMORY) {
         arena.note_refusal(request);
     }
 }
@@ -93,7 +94,8 @@ pub(crate) fn allocate_portable(pool: &DevicePool, size: Bytes) -> Result<Addres
         Err(error) => error,
     };
     let taken = arena.ask_past(|| arena.driver().alloc(size));
-    let address = taken.inspect_err(|&code| note_failure(arena, size, error, code))?;
+    settle(arena, size, error, taken);
+    let address = taken?;
     if arena.adopt(address, size) {
         return Ok(address);
     }

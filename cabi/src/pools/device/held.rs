@@ -24,6 +24,7 @@ pub(super) fn beside_others(
     let is_shared = move || pools_on(device).iter().any(|pool| pool.handle != handle);
     let arena = arena
         .watched(watch)
+        .asked_past()
         .relieved_by(move || lanes::relieve(device, id), move || live(device, id))
         .shared_when(is_shared)
         .followed_by(asked::ended);

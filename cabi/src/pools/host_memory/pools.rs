@@ -97,7 +97,7 @@ impl Pools {
             let pool = POOLS.add(|number| {
                 let id = ArenaId(number);
                 let arena = HostArena::pinned(id, source, config, plan, Arc::clone(pages));
-                let arena = arena.watched(watch);
+                let arena = arena.watched(watch).asked_past();
                 Pool {
                     arena: arena.relieved_by(move || relieve(id), move || live(id)),
                     of: self.of,

@@ -389,3 +389,22 @@ fn the_limit_holds_for_all_families_together() {
         }
     }
 }
+
+/// Also where many pools find at once that their room is not in one piece.
+#[test]
+fn many_pools_pass_the_limit_by_one_piece_together() {
+    for kind in Kind::each() {
+        let run = Run::preloaded("pools_at_limit", kind).conf("limit:256M");
+        let run = run.env("SIM_CUDA_SLOW", "cuMemPoolGetAttribute:5000000");
+        let outcome = run.env("SIM_CUDA_MEMORY", "2G").arg("8").go();
+        outcome.quiet(0).no_violations();
+        let most = outcome.report()["devices"][0]["peak_bytes"]
+            .as_u64()
+            .unwrap();
+        assert!(
+            (256 * MIB..=290 * MIB).contains(&most),
+            "{most}: {}",
+            outcome.what
+        );
+    }
+}

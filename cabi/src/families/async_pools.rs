@@ -10,10 +10,10 @@
 //! of the quota before the call. Where that leaves less, the pool may have room
 //! all the same, but perhaps not in one piece: if the limit is passed by that,
 //! the memory goes back in the order of the stream, and the request is out of
-//! memory. Of the requests to a pool that could pass the limit so, one is made at
-//! a time. So each pool may pass the limit by one request in whole pieces, until
-//! its stream gets there; so long others are made on streams that have nothing to
-//! do, where what they take beyond the limit goes back at once.
+//! memory. Of the requests to pools of a device that could pass the limit so, one is made
+//! at a time. So the limit may be passed by one request in whole pieces, until its stream
+//! gets there; so long others are made on streams that have nothing to do, where what they
+//! take beyond the limit goes back at once.
 //!
 //! Owns the list of pools; its lock is taken alone. Cost: two questions to the
 //! driver for each request, and two more where the limit leaves little.
@@ -70,11 +70,17 @@ struct Pool {
     /// The size of the pieces in which it grows. Relaxed: an estimate, which only
     /// falls.
     piece: AtomicU64,
-    /// Whether it may have memory beyond the limit. Relaxed: told by who has the
-    /// turn.
+    /// All pools of the device have it in common.
+    passing: Arc<Passing>,
+}
+
+/// Who may pass the limit of a device.
+#[derive(Default)]
+struct Passing {
+    /// The turn of requests that may.
+    turns: Busy,
+    /// Whether some pool may have memory beyond it. Relaxed: told by who has the turn.
     is_beyond: AtomicBool,
-    /// The turn of requests that may pass the limit.
-    passing: Busy,
 }
 
 static POOLS: SpinMutex<Vec<Arc<Pool>>, Brief> = SpinMutex::new(Vec::new());
@@ -134,16 +140,19 @@ impl Pool {
         }
     }
 
-    /// Whether what it has beyond the limit is back. Asked by who has the turn.
+    /// Whether what pools of the device have beyond the limit is back. Asked by who has the
+    /// turn.
     fn is_within_limit(&self) -> bool {
-        if self.is_beyond.load(Ordering::Relaxed) {
+        let is_beyond = &self.passing.is_beyond;
+        if is_beyond.load(Ordering::Relaxed) {
             if !capture::any() {
-                self.trim(Bytes::ZERO);
+                for pool in pools(|on| on == self.device.handle) {
+                    pool.trim(Bytes::ZERO);
+                }
             }
-            let is_beyond = self.device.quota.is_beyond_limit();
-            self.is_beyond.store(is_beyond, Ordering::Relaxed);
+            is_beyond.store(self.device.quota.is_beyond_limit(), Ordering::Relaxed);
         }
-        !self.is_beyond.load(Ordering::Relaxed)
+        !is_beyond.load(Ordering::Relaxed)
     }
 
     /// Reads what it has reserved, and counts that.
@@ -169,6 +178,10 @@ fn pool(handle: CUmemoryPool, device: &'static Device, is_own: bool) -> Arc<Pool
     if let Some(known) = known {
         return Arc::clone(known);
     }
+    let beside = pools
+        .iter()
+        .find(|pool| pool.device.handle == device.handle);
+    let passing = beside.map_or_else(Arc::default, |pool| Arc::clone(&pool.passing));
     let pool = Arc::new(Pool {
         handle: handle.expose_provenance(),
         device,
@@ -176,8 +189,7 @@ fn pool(handle: CUmemoryPool, device: &'static Device, is_own: bool) -> Arc<Pool
         calls: Gate::new(),
         reserved: LastRead::new(),
         piece: AtomicU64::new(PIECE.get()),
-        is_beyond: AtomicBool::new(false),
-        passing: Busy::new(),
+        passing,
     });
     pools.push(Arc::clone(&pool));
     drop(pools);
@@ -294,7 +306,7 @@ fn below_limit(
 /// Gives memory back in the order of its stream that a pool has taken beyond the
 /// limit.
 fn give_back(pool: &Pool, address: CUdeviceptr, stream: CUstream) {
-    pool.is_beyond.store(true, Ordering::Relaxed);
+    pool.passing.is_beyond.store(true, Ordering::Relaxed);
     // SAFETY: memory that the program does not know of, in the order of the
     // stream that it was taken for.
     own_call(|| unsafe { real::cuMemFreeAsync(address, stream) });

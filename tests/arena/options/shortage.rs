@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use vramalloc_core::Driver as _;
 use vramalloc_core::address::Bytes;
 use vramalloc_core::arena::{Arena, live_at};
 use vramalloc_core::config::{Config, DeviceShare, StrategyKind};
 use vramalloc_core::error::{AllocError, Code, FreeError};
+use vramalloc_core::library::LibraryId;
 use vramalloc_core::page_map::ArenaId;
 use vramalloc_core::quota::Quota;
 use vramalloc_model::{Call, SimDriver};
@@ -209,6 +211,35 @@ fn it_does_not_wait_for_ever() {
         rig.arena.free(block).unwrap();
         rig.ends_clean();
     }
+}
+
+/// What is served past the arena, as after a free in another thread, has not failed.
+#[test]
+fn a_request_has_failed_when_nothing_past_the_arena_serves_it() {
+    const SIZE: Bytes = Bytes::mib(150);
+    let config = plain(StrategyKind::Passthrough);
+    let rig = Rig::new(&config, DEVICE);
+    let (driver, map) = (rig.gpu.driver(0).unwrap(), Arc::clone(&rig.map));
+    let quota = Arc::new(Quota::new(Bytes::MAX));
+    let arena = Arena::new(ArenaId(1), driver, &config, map, quota).asked_past();
+    let take_past = |gives| {
+        arena.take_past(SIZE, LibraryId::UNKNOWN, || match gives {
+            true => rig.gpu.driver(0).unwrap().alloc(SIZE),
+            false => Err(Code::OUT_OF_MEMORY),
+        })
+    };
+    let shortage = Err(AllocError::Driver(Code::OUT_OF_MEMORY));
+    let block = arena.allocate(SIZE).unwrap();
+    assert_eq!(arena.allocate(SIZE), shortage);
+    arena.free(block).unwrap();
+    let block = take_past(true).unwrap();
+    assert_eq!(arena.stats().ooms, 0);
+    for failed in [1, 2] {
+        assert_eq!(arena.allocate(SIZE), shortage);
+        assert_eq!(take_past(false), shortage);
+        assert_eq!(arena.stats().ooms, failed);
+    }
+    arena.free(block).unwrap();
 }
 
 /// Where the memory is in another context of the device, its frees are heard

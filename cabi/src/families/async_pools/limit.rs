@@ -2,7 +2,7 @@
 //! waits for first.
 //!
 //! Invariant: a request whose growth was not taken out of the quota is made
-//! while no other such request of the pool is. Cost: two more questions to the
+//! while no other such request to a pool of the device is. Cost: two more questions to the
 //! driver where the quota leaves too little.
 
 use std::time::{Duration, Instant};
@@ -42,12 +42,12 @@ pub(super) fn leave(pool: &Pool, size: Bytes, stream: CUstream) -> Option<Leave<
     relief::at_limit(device, growth, ask)
 }
 
-/// The turn of a request for which a pool has room. It may pass the limit all the
+/// The turn, on the device, of a request for which a pool has room. It may pass the limit all the
 /// same, where that room is not in one piece.
 fn within(pool: &Pool, size: Bytes, stream: CUstream) -> Option<Turn<'_>> {
     let mut turn = None;
     wait_within(LONGEST_TURN, || {
-        turn = pool.passing.turn();
+        turn = pool.passing.turns.turn();
         turn.is_some()
     });
     let turn = turn?;

@@ -174,6 +174,7 @@ pub(super) fn collect(
             }
             match of_variable(option) {
                 Some(row) => push(&mut given, row, &name, &value, Source::Variable),
+                None if value.is_empty() => {}
                 None => warnings.push(unknown_variable(&name, option, &value)),
             }
         } else if let Some(at) = torch::CONFS.iter().position(|conf| *conf == name) {

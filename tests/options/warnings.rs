@@ -125,6 +125,7 @@ fn empty_variables_count_as_not_set() {
     let loaded = plain(&[
         ("VRAMALLOC_CONF", ""),
         ("VRAMALLOC_LIMIT", ""),
+        ("VRAMALLOC_LIMT", ""),
         ("FLAGS_gpu_memory_limit_mb", " "),
     ]);
     assert_eq!(loaded.warnings, Vec::<String>::new());

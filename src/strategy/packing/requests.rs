@@ -21,6 +21,7 @@ pub(super) struct Requests {
     run: u32,
     /// Asked for since the program came down last, and before that.
     lately: [u64; WORDS],
+    has_lately: bool,
     before: [u64; WORDS],
 }
 
@@ -43,6 +44,7 @@ impl Requests {
         } else {
             let (word, bit) = class(size);
             self.lately[word] |= bit;
+            self.has_lately = true;
             0
         };
         self.size = size;
@@ -54,12 +56,13 @@ impl Requests {
     }
 
     /// The program comes down: what it asks for from now on may be for something else.
+    #[inline]
     pub(super) fn come_down(&mut self) {
-        for (before, lately) in self.before.iter_mut().zip(&mut self.lately) {
-            *before |= std::mem::take(lately);
+        if std::mem::take(&mut self.has_lately) {
+            for (before, lately) in self.before.iter_mut().zip(&mut self.lately) {
+                *before |= std::mem::take(lately);
+            }
         }
-        // It is entered anew if it is asked for.
-        self.size = Bytes::ZERO;
     }
 
     /// Whether it has not asked for this size before it came down last.

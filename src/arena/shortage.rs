@@ -24,7 +24,6 @@ use crate::library::LibraryId;
 use crate::quota::Landings;
 use crate::recording::Mark;
 use crate::stats::{Holdings, OomEvent, OomLog, Origin, StackId, largest_groups};
-use crate::strategy::packing::Packing;
 
 /// A driver answers in milliseconds. Where it does not, it may be waiting for
 /// what this thread is going to do next.
@@ -254,7 +253,9 @@ impl<D: Driver> Arena<D> {
                 stack,
             };
             state.counters.out_of_memory(need.size, shortage);
-            state.packing.iter_mut().for_each(Packing::failed);
+            let live = state.live_at_most();
+            let packing = state.packing.iter_mut();
+            packing.for_each(|packing| packing.failed(live, need.size));
             (state.holdings(), state.counters.history.now_us())
         };
         if !self.watch.ooms {

@@ -68,8 +68,6 @@ const KEEPS_MUCH: u64 = 25;
 
 /// So often must the program have come back to its peak to be known.
 const KNOWN: u32 = 2;
-/// After each request that was refused twice as often, up to this many times.
-const MOST_FAILURES: u32 = 8;
 
 /// A program that is known, or spent, has room where its peak is at most this
 /// share of the device, in percent: with the first slack on top of it, it fits.
@@ -170,8 +168,6 @@ pub(crate) struct Packing {
     /// The peak that it has to come back to.
     height: Bytes,
     returns: u32,
-    /// Requests that were refused at that peak.
-    failures: u32,
     /// Beyond [`SLACK`].
     more_slack: u64,
     exchanges: u32,
@@ -209,11 +205,12 @@ impl Packing {
             if self.peak > percent(self.height, 100 + SAME_PEAK) {
                 self.height = self.peak;
                 self.returns = 0;
-                self.failures = 0;
+                self.requests.rose_higher();
                 self.exchanges = 0;
                 self.brought_together = 0;
             }
         }
+        self.requests.moved(live);
         if self.is_down && live > self.back {
             (self.is_down, self.is_low) = (false, false);
             self.returns = self.returns.saturating_add(1);
@@ -229,9 +226,7 @@ impl Packing {
         let comes_low = live < self.low && !self.is_low;
         self.is_down |= comes_down;
         self.is_low |= comes_low;
-        if comes_down || comes_low {
-            self.requests.come_down();
-        }
+        self.requests.moved(live);
         self.peak >= CALLED_BACK && (comes_down || comes_low)
     }
 
@@ -250,14 +245,16 @@ impl Packing {
     /// the program is known and has since come back to its peak once more, and the device
     /// had ample room when a miss looked last.
     pub(crate) fn lets_keep(&self) -> bool {
-        self.returns > self.known_after() && self.has_room
+        self.returns > KNOWN && self.has_room
     }
 
-    /// A request was refused: whatever the program did before, its chunks do not lie so that
-    /// it fits. It has to come back twice as often as before to be known again.
-    pub(crate) fn failed(&mut self) {
-        (self.returns, self.exchanges) = (0, 0);
-        self.failures = self.failures.saturating_add(1);
+    /// A request for `size` bytes was refused while so much was live. Where there is so much
+    /// in sum, the chunks do not lie so that the program fits: it goes on as if all sizes were
+    /// new.
+    pub(crate) fn failed(&mut self, live: Bytes, size: Bytes) {
+        if live.saturating_add(size) <= self.capacity {
+            self.requests.failed();
+        }
     }
 
     /// Everything is gone.
@@ -275,11 +272,7 @@ impl Packing {
     }
 
     fn is_known(&self) -> bool {
-        self.returns >= self.known_after()
-    }
-
-    fn known_after(&self) -> u32 {
-        KNOWN << self.failures.min(MOST_FAILURES)
+        self.returns >= KNOWN
     }
 
     /// Whether it is known to ask for a block of this size. Of small chunks, for which there
@@ -328,20 +321,17 @@ impl Packing {
     }
 
     /// Whether so much would be free in pieces of chunks in use beside what would be `held`
-    /// that a request of this size is to cut off no more without need: more than may be
-    /// reserved beyond that, of a program that is not known to ask for it; or where there is
-    /// ample room for `reserved` bytes, and all requests are of this size, half of it.
+    /// that a request of this size is to cut off no more without need, where the size is new
+    /// or all requests are of it: more than may be reserved beyond that; where there is ample
+    /// room for `reserved` bytes, half of it, and only if all are.
     pub(crate) fn wastes(&self, size: Bytes, reserved: Bytes, pieces: Bytes, held: Bytes) -> bool {
-        let has_room = self.has_room_for(Some(size), reserved);
-        if self.knows(Some(size)) || has_room && !self.is_in_run(size) {
-            return false;
-        }
-        let most = if has_room {
-            percent(held, WASTED)
+        let most = if self.has_room_for(Some(size), reserved) {
+            self.is_in_run(size).then(|| percent(held, WASTED))
         } else {
-            part(held, SLACK)
+            let is_careful = self.requests.is_new(size) || self.is_in_run(size);
+            is_careful.then(|| part(held, SLACK))
         };
-        pieces > most
+        most.is_some_and(|most| pieces > most)
     }
 
     /// Whether there is ample room for `reserved` bytes, with what is asked for.

@@ -12,8 +12,9 @@
 //! the memory goes back in the order of the stream, and the request is out of
 //! memory. Of the requests to pools of a device that could pass the limit so, one is made
 //! at a time. So the limit may be passed by one request in whole pieces, until its stream
-//! gets there; so long others are made on streams that have nothing to do, where what they
-//! take beyond the limit goes back at once.
+//! gets there; so long others to its pool are made on streams that have nothing to do, where
+//! what they take beyond the limit goes back at once. Each pool whose stream is busy may
+//! pass the limit so.
 //!
 //! Owns the list of pools; its lock is taken alone. Cost: two questions to the
 //! driver for each request, and two more where the limit leaves little.
@@ -70,17 +71,12 @@ struct Pool {
     /// The size of the pieces in which it grows. Relaxed: an estimate, which only
     /// falls.
     piece: AtomicU64,
-    /// All pools of the device have it in common.
-    passing: Arc<Passing>,
-}
-
-/// Who may pass the limit of a device.
-#[derive(Default)]
-struct Passing {
-    /// The turn of requests that may.
-    turns: Busy,
-    /// Whether some pool may have memory beyond it. Relaxed: told by who has the turn.
+    /// Whether it may have memory beyond the limit. Relaxed: told by who has the
+    /// turn.
     is_beyond: AtomicBool,
+    /// The turn of requests that may pass the limit: all pools of the device have it in
+    /// common.
+    passing: Arc<Busy>,
 }
 
 static POOLS: SpinMutex<Vec<Arc<Pool>>, Brief> = SpinMutex::new(Vec::new());
@@ -140,19 +136,16 @@ impl Pool {
         }
     }
 
-    /// Whether what pools of the device have beyond the limit is back. Asked by who has the
-    /// turn.
+    /// Whether what it has beyond the limit is back. Asked by who has the turn.
     fn is_within_limit(&self) -> bool {
-        let is_beyond = &self.passing.is_beyond;
-        if is_beyond.load(Ordering::Relaxed) {
+        if self.is_beyond.load(Ordering::Relaxed) {
             if !capture::any() {
-                for pool in pools(|on| on == self.device.handle) {
-                    pool.trim(Bytes::ZERO);
-                }
+                self.trim(Bytes::ZERO);
             }
-            is_beyond.store(self.device.quota.is_beyond_limit(), Ordering::Relaxed);
+            let is_beyond = self.device.quota.is_beyond_limit();
+            self.is_beyond.store(is_beyond, Ordering::Relaxed);
         }
-        !is_beyond.load(Ordering::Relaxed)
+        !self.is_beyond.load(Ordering::Relaxed)
     }
 
     /// Reads what it has reserved, and counts that.
@@ -189,6 +182,7 @@ fn pool(handle: CUmemoryPool, device: &'static Device, is_own: bool) -> Arc<Pool
         calls: Gate::new(),
         reserved: LastRead::new(),
         piece: AtomicU64::new(PIECE.get()),
+        is_beyond: AtomicBool::new(false),
         passing,
     });
     pools.push(Arc::clone(&pool));
@@ -306,7 +300,7 @@ fn below_limit(
 /// Gives memory back in the order of its stream that a pool has taken beyond the
 /// limit.
 fn give_back(pool: &Pool, address: CUdeviceptr, stream: CUstream) {
-    pool.passing.is_beyond.store(true, Ordering::Relaxed);
+    pool.is_beyond.store(true, Ordering::Relaxed);
     // SAFETY: memory that the program does not know of, in the order of the
     // stream that it was taken for.
     own_call(|| unsafe { real::cuMemFreeAsync(address, stream) });

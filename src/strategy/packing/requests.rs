@@ -14,15 +14,33 @@ pub(super) const RUN: u32 = 16;
 const SIZES: usize = 64 * WORDS;
 const WORDS: usize = 32;
 
-/// The size that was asked for last, and how many requests for it came in a row before.
+/// What the program has done, so far as it says what it will ask for.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
+    /// The size that was asked for last, and how many requests for it came in a row before.
     size: Bytes,
     run: u32,
     /// Asked for since the program came down last, and before that.
     lately: [u64; WORDS],
     has_lately: bool,
     before: [u64; WORDS],
+    /// What was live at the last turn: the most while it rises, the least while it falls.
+    turn: Bytes,
+    falls: bool,
+    /// Requests that were refused, and how often it is to come down before any size is known
+    /// again.
+    failures: u32,
+    careful: u32,
+}
+
+/// After a request that was refused all sizes are new until the program came down so often,
+/// after each further one twice as often, up to this many times.
+const CAREFUL: u32 = 4;
+const MOST_FAILURES: u32 = 7;
+
+/// It turns where what is live differs by a quarter.
+fn three_quarters(of: Bytes) -> Bytes {
+    of.saturating_sub(Bytes::new(of.get() / 4))
 }
 
 /// The class of a size: a word, and a bit of it.
@@ -55,9 +73,26 @@ impl Requests {
         self.run >= RUN && size == self.size
     }
 
-    /// The program comes down: what it asks for from now on may be for something else.
+    /// So much is live now.
     #[inline]
-    pub(super) fn come_down(&mut self) {
+    pub(super) fn moved(&mut self, live: Bytes) {
+        if self.falls {
+            if live < self.turn {
+                self.turn = live;
+            } else if three_quarters(live) > self.turn {
+                (self.falls, self.turn) = (false, live);
+            }
+        } else if live > self.turn {
+            self.turn = live;
+        } else if live < three_quarters(self.turn) {
+            (self.falls, self.turn) = (true, live);
+            self.come_down();
+        }
+    }
+
+    /// What it asks for from now on may be for something else.
+    fn come_down(&mut self) {
+        self.careful = self.careful.saturating_sub(1);
         if std::mem::take(&mut self.has_lately) {
             for (before, lately) in self.before.iter_mut().zip(&mut self.lately) {
                 *before |= std::mem::take(lately);
@@ -65,9 +100,20 @@ impl Requests {
         }
     }
 
+    /// A request was refused for which there was memory, in pieces.
+    pub(super) fn failed(&mut self) {
+        self.careful = CAREFUL << self.failures.min(MOST_FAILURES);
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// The program holds clearly more than ever: what was refused before says nothing.
+    pub(super) fn rose_higher(&mut self) {
+        self.failures = 0;
+    }
+
     /// Whether it has not asked for this size before it came down last.
     pub(super) fn is_new(&self, size: Bytes) -> bool {
         let (word, bit) = class(size);
-        self.before[word] & bit == 0
+        self.careful > 0 || self.before[word] & bit == 0
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn leave(pool: &Pool, size: Bytes, stream: CUstream) -> Option<Leave<
 fn within(pool: &Pool, size: Bytes, stream: CUstream) -> Option<Turn<'_>> {
     let mut turn = None;
     wait_within(LONGEST_TURN, || {
-        turn = pool.passing.turns.turn();
+        turn = pool.passing.turn();
         turn.is_some()
     });
     let turn = turn?;

@@ -184,15 +184,10 @@ fn context_of(owner: Owner) -> Option<&'static Arc<Context>> {
 }
 
 /// Gives back what is idle in all other arenas, of whatever kind and context, for one that
-/// is short: they share the host. Whether to ask again: also where they gave nothing, because
-/// what another thread made them give is with the driver by now.
+/// is short: they share the host. Whether that was anything.
 fn relieve(asking: ArenaId) -> bool {
-    let mut has_others = false;
-    for arena in others(asking) {
-        has_others = true;
-        arena.trim();
-    }
-    has_others
+    let released = others(asking).map(HostArena::trim);
+    !released.fold(Bytes::ZERO, Bytes::saturating_add).is_zero()
 }
 
 /// What the program holds in all other arenas at least, at a moment of the call.

@@ -11,9 +11,9 @@
 //! of something larger. Invariant: a cut is in the record as long as the driver's
 //! memory is ours. Cost: a look at a short list per driver free.
 //!
-//! No allocation calls the driver's free: it waits for all work that runs, and
-//! the end of that may hang on what the caller does next. Memory that turns out
-//! not to be wanted is put by until a free.
+//! No allocation calls the driver's free, unless memory is short: it waits for all
+//! work that runs, and the end of that may hang on what the caller does next.
+//! Memory that turns out not to be wanted is put by until a free.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;

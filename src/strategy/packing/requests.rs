@@ -1,7 +1,7 @@
 //! Which sizes requests come for: for one alone, or for such as the program has asked for
 //! before.
 //!
-//! Owns a bit for each of [`SIZES`] classes of sizes, since what is asked is a guess: that a
+//! Owns a bit for each of [`CLASSES`] classes of sizes, since what is asked is a guess: that a
 //! program repeats. Cost: a comparison for each request that is not small, and a bit where
 //! it is for another size than the one before.
 
@@ -11,7 +11,7 @@ use crate::address::Bytes;
 pub(super) const RUN: u32 = 16;
 
 /// Sizes that share a class are taken for one. A program has some hundred at the most.
-const SIZES: usize = 64 * WORDS;
+const CLASSES: usize = 64 * WORDS;
 const WORDS: usize = 32;
 
 /// What the program has done, so far as it says what it will ask for.
@@ -20,10 +20,9 @@ pub(super) struct Requests {
     /// The size that was asked for last, and how many requests for it came in a row before.
     size: Bytes,
     run: u32,
-    /// Asked for since the program came down last, and before that.
-    lately: [u64; WORDS],
+    /// Made with the first size: most arenas of a process with many serve none.
+    sizes: Option<Box<Sizes>>,
     has_lately: bool,
-    before: [u64; WORDS],
     /// What was live at the last turn: the most while it rises, the least while it falls.
     turn: Bytes,
     falls: bool,
@@ -31,6 +30,14 @@ pub(super) struct Requests {
     /// again.
     failures: u32,
     careful: u32,
+}
+
+/// The classes of sizes that were asked for since the program came down last, and before
+/// that.
+#[derive(Debug, Default)]
+struct Sizes {
+    lately: [u64; WORDS],
+    before: [u64; WORDS],
 }
 
 /// After a request that was refused all sizes are new until the program came down so often,
@@ -49,7 +56,7 @@ fn three_quarters(of: Bytes) -> Bytes {
 fn class(size: Bytes) -> (usize, u64) {
     // Fibonacci hashing of the slots: the highest bits of the product (Knuth, volume 3, 6.4).
     let hash = (size.get() / 512).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    let number = hash as usize % SIZES;
+    let number = hash as usize % CLASSES;
     (number / 64, 1 << (number % 64))
 }
 
@@ -61,7 +68,7 @@ impl Requests {
             self.run.saturating_add(1)
         } else {
             let (word, bit) = class(size);
-            self.lately[word] |= bit;
+            self.sizes.get_or_insert_default().lately[word] |= bit;
             self.has_lately = true;
             0
         };
@@ -93,8 +100,10 @@ impl Requests {
     /// What it asks for from now on may be for something else.
     fn come_down(&mut self) {
         self.careful = self.careful.saturating_sub(1);
-        if std::mem::take(&mut self.has_lately) {
-            for (before, lately) in self.before.iter_mut().zip(&mut self.lately) {
+        if std::mem::take(&mut self.has_lately)
+            && let Some(sizes) = &mut self.sizes
+        {
+            for (before, lately) in sizes.before.iter_mut().zip(&mut sizes.lately) {
                 *before |= std::mem::take(lately);
             }
         }
@@ -114,6 +123,7 @@ impl Requests {
     /// Whether it has not asked for this size before it came down last.
     pub(super) fn is_new(&self, size: Bytes) -> bool {
         let (word, bit) = class(size);
-        self.careful > 0 || self.before[word] & bit == 0
+        let was_asked_for = |sizes: &Sizes| sizes.before[word] & bit != 0;
+        self.careful > 0 || !self.sizes.as_deref().is_some_and(was_asked_for)
     }
 }

@@ -99,15 +99,31 @@ fn what_a_known_program_asks_for_is_new_until_it_came_down_once_more() {
 }
 
 #[test]
-fn who_was_refused_a_request_is_not_known() {
+fn after_a_refusal_all_sizes_are_new_for_a_while() {
     let mut packing = program(MIB(1000), KNOWN);
-    packing.exchanges = EXCHANGES;
-    packing.failed();
-    assert!(!packing.is_known() && !packing.is_spent());
-    packing.returns = 2 * KNOWN - 1;
-    assert!(!packing.is_known());
-    packing.returns += 1;
-    assert!(packing.is_known());
+    packing.room(None, MIB(900), MIB(1100), Bytes::ZERO);
+    let is_new = |packing: &Packing| packing.wastes(MIB(12), MIB(1100), MIB(900), MIB(800));
+    let come_down = |packing: &mut Packing| {
+        packing.rose(MIB(960));
+        packing.fell(MIB(100));
+    };
+    packing.serves(MIB(12));
+    come_down(&mut packing);
+    assert!(!is_new(&packing));
+    packing.failed(MIB(600), MIB(501));
+    assert!(!is_new(&packing), "there was not so much");
+    for rounds in [4, 8] {
+        packing.failed(MIB(600), MIB(500));
+        for _ in 0..rounds {
+            assert!(is_new(&packing));
+            come_down(&mut packing);
+        }
+        assert!(!is_new(&packing));
+    }
+    packing.rose(MIB(1100));
+    packing.failed(MIB(600), MIB(500));
+    (0..4).for_each(|_| come_down(&mut packing));
+    assert!(!is_new(&packing), "it holds more than before");
 }
 
 #[test]

@@ -432,13 +432,8 @@ impl<F: Clone> ArenaState<F> {
     #[inline(always)]
     pub(super) fn recall(&mut self) {
         if self.has_something_kept() {
-            self.recall_all();
+            self.recall_where(|_| true);
         }
-    }
-
-    #[inline(never)]
-    fn recall_all(&mut self) {
-        self.recall_where(|_| true);
     }
 
     /// Calls back what one thread keeps, and closes its cache.
@@ -447,7 +442,6 @@ impl<F: Clone> ArenaState<F> {
     }
 
     /// Whether there may be something to take out, or room to take away.
-    #[inline]
     fn has_something_kept(&self) -> bool {
         !self.caches.are_closed() || !self.hub.common.get().is_none()
     }

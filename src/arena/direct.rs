@@ -92,12 +92,16 @@ impl<D: Driver> Arena<D> {
         call: impl FnOnce() -> Result<Address, Code>,
     ) -> Result<Address, AllocError> {
         let size = self.direct_size(request);
+        let failed = |error| self.settle_refused(request, Some(error));
         // The call is made once: what is waited for is the limit.
         let asked = self.look_again(request, &Clock::new(None), || self.ask_quota(size));
-        let obtained =
-            asked.and_then(|asked| self.obtain_asked(size, asked, || self.driver.alloc_past(call)));
-        self.settle_refused(request, obtained.as_ref().err().copied());
-        let obtained = obtained?;
+        let asked = asked.inspect_err(|&error| failed(error))?;
+        let obtained = self.obtain_asked(size, asked, || {
+            // A recording tells of the request before it tells of what the driver said.
+            let answer = self.driver.alloc_past(call);
+            answer.inspect_err(|&code| failed(AllocError::Driver(code)))
+        })?;
+        self.settle_refused(request, None);
         self.enter_finished(obtained.span, request, library);
         Ok(obtained.span.address)
     }

@@ -115,12 +115,30 @@ impl<D: Driver> Arena<D> {
             }
         }
         result.inspect_err(|&error| {
+            self.refuse(need, error);
             if self.asks_past && matches!(error, AllocError::Driver(_)) {
                 self.refused.lock().push(need.clone());
             } else {
                 self.note_oom(need, error);
             }
         })
+    }
+
+    /// The arena does not serve this request, whatever comes of it past the arena.
+    fn refuse(&self, need: &Need, error: AllocError) {
+        if !self.is_short(error) {
+            return;
+        }
+        self.tell(&Mark::Wanted(need.request));
+        let mut state = self.state.lock();
+        let live = state.live_at_most();
+        let packing = state.packing.iter_mut();
+        packing.for_each(|packing| packing.failed(live, need.size));
+    }
+
+    /// Whether that is a shortage of memory, and not the driver's to serve.
+    fn is_short(&self, error: AllocError) -> bool {
+        is_shortage(error) && !self.is_served_beyond(error)
     }
 
     /// This arena, past which memory is asked for where the driver had none for it: such a
@@ -215,13 +233,14 @@ impl<D: Driver> Arena<D> {
             stack: self.call_stack(),
         };
         let need = Need::new(request, least, origin);
+        self.refuse(&need, AllocError::Driver(Code::OUT_OF_MEMORY));
         self.note_oom(&need, AllocError::Driver(Code::OUT_OF_MEMORY));
     }
 
     /// Counts and describes a request that failed for want of memory.
     #[cold]
     pub(super) fn note_oom(&self, need: &Need, error: AllocError) {
-        if !is_shortage(error) || self.is_served_beyond(error) {
+        if !self.is_short(error) {
             return;
         }
         let stack = match need.origin.stack {
@@ -234,7 +253,6 @@ impl<D: Driver> Arena<D> {
         }
         let wanted = self.watch.ooms || self.events_kept() > 0;
         let info = wanted.then(|| self.ask_memory().ok()).flatten();
-        self.tell(&Mark::Wanted(need.request));
         let at_limit = error == AllocError::Limit;
         let (after, time_us) = {
             let mut state = self.state.lock();
@@ -253,9 +271,6 @@ impl<D: Driver> Arena<D> {
                 stack,
             };
             state.counters.out_of_memory(need.size, shortage);
-            let live = state.live_at_most();
-            let packing = state.packing.iter_mut();
-            packing.for_each(|packing| packing.failed(live, need.size));
             (state.holdings(), state.counters.history.now_us())
         };
         if !self.watch.ooms {

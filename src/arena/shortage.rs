@@ -18,7 +18,7 @@ use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::inspect::TRIES;
 use crate::counters::calls::Shortage;
-use crate::driver::Driver;
+use crate::driver::{Driver, MemInfo};
 use crate::error::{AllocError, Code};
 use crate::library::LibraryId;
 use crate::quota::Landings;
@@ -58,6 +58,8 @@ pub(super) struct Need {
     before: Cell<Option<Holdings>>,
     /// Whether the driver was asked again, after all that could go back had.
     retried: Cell<bool>,
+    /// What the driver had when the arena did not serve it, if that was asked.
+    info: Cell<Option<MemInfo>>,
 }
 
 impl Need {
@@ -68,6 +70,7 @@ impl Need {
             origin,
             before: Cell::new(None),
             retried: Cell::new(false),
+            info: Cell::new(None),
         }
     }
 }
@@ -129,6 +132,9 @@ impl<D: Driver> Arena<D> {
         if !self.is_short(error) {
             return;
         }
+        let wanted = self.watch.ooms || self.events_kept() > 0;
+        need.info
+            .set(wanted.then(|| self.ask_memory().ok()).flatten());
         self.tell(&Mark::Wanted(need.request));
         let mut state = self.state.lock();
         let live = state.live_at_most();
@@ -251,8 +257,7 @@ impl<D: Driver> Arena<D> {
         if let Some(ledger) = ledger {
             ledger.failed(stack, need.request);
         }
-        let wanted = self.watch.ooms || self.events_kept() > 0;
-        let info = wanted.then(|| self.ask_memory().ok()).flatten();
+        let info = need.info.get();
         let at_limit = error == AllocError::Limit;
         let (after, time_us) = {
             let mut state = self.state.lock();

@@ -60,6 +60,8 @@ pub(super) struct Need {
     retried: Cell<bool>,
     /// What the driver had when the arena did not serve it, if that was asked.
     info: Cell<Option<MemInfo>>,
+    /// What all arenas had reserved of the device then.
+    reserved: Cell<Bytes>,
 }
 
 impl Need {
@@ -71,6 +73,7 @@ impl Need {
             before: Cell::new(None),
             retried: Cell::new(false),
             info: Cell::new(None),
+            reserved: Cell::new(Bytes::ZERO),
         }
     }
 }
@@ -135,6 +138,7 @@ impl<D: Driver> Arena<D> {
         let wanted = self.watch.ooms || self.events_kept() > 0;
         need.info
             .set(wanted.then(|| self.ask_memory().ok()).flatten());
+        need.reserved.set(self.quota.reserved());
         self.tell(&Mark::Wanted(need.request));
         let mut state = self.state.lock();
         let live = state.live_at_most();
@@ -263,9 +267,9 @@ impl<D: Driver> Arena<D> {
             let mut state = self.state.lock();
             state.recall();
             // Read beside: other arenas may change it meanwhile.
-            let elsewhere = self
-                .quota
-                .reserved()
+            let elsewhere = need
+                .reserved
+                .get()
                 .saturating_sub(state.counters.reserved());
             let shortage = Shortage {
                 at_limit,
@@ -292,7 +296,7 @@ impl<D: Driver> Arena<D> {
             driver_free: info.map(|info| info.free),
             driver_total: info.map(|info| info.total),
             limit,
-            device_reserved: self.quota.reserved(),
+            device_reserved: need.reserved.get(),
             before: need.before.get().unwrap_or(after),
             after,
             sizes: largest_groups(live.iter().map(|&(size, _)| (size, size)).collect()),

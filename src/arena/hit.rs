@@ -147,6 +147,7 @@ impl<D: Driver> Arena<D> {
         Answer::of(self.serve_request(request, library, stray))
     }
 
+    /// The way there, in one place.
     #[inline(always)]
     fn serve_request(
         &self,

@@ -8,8 +8,8 @@
 //! for others' frees, too.
 //!
 //! Owns the list of failed requests, and of those that are asked for past the arena now,
-//! behind locks of their own that are never held together with that of the state. Cost: a few loads for a request that is
-//! short, and a look at every block for one that fails.
+//! behind locks of their own that are never held together with that of the state. Cost: a
+//! few loads for a request that is short, and a look at every block for one that fails.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

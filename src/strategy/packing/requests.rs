@@ -54,7 +54,7 @@ fn three_quarters(of: Bytes) -> Bytes {
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "masked to a few bits")]
 fn class(size: Bytes) -> (usize, u64) {
-    // Fibonacci hashing of the slots: the highest bits of the product (Knuth, volume 3, 6.4).
+    // The slots by a multiplication (Knuth, volume 3, 6.4): bits of its upper half.
     let hash = (size.get() / 512).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     let number = hash as usize % CLASSES;
     (number / 64, 1 << (number % 64))

@@ -2,8 +2,8 @@
 //! waits for first.
 //!
 //! Invariant: a request whose growth was not taken out of the quota is made
-//! while no other such request to a pool of the device is. Cost: two more questions to the
-//! driver where the quota leaves too little.
+//! while no other such request to a pool of the device is. Cost: two more questions
+//! to the driver where the quota leaves too little.
 
 use std::time::{Duration, Instant};
 
@@ -42,8 +42,8 @@ pub(super) fn leave(pool: &Pool, size: Bytes, stream: CUstream) -> Option<Leave<
     relief::at_limit(device, growth, ask)
 }
 
-/// The turn, on the device, of a request for which a pool has room. It may pass the limit all the
-/// same, where that room is not in one piece.
+/// The turn, on the device, of a request for which a pool has room. It may pass the
+/// limit all the same, where that room is not in one piece.
 fn within(pool: &Pool, size: Bytes, stream: CUstream) -> Option<Turn<'_>> {
     let mut turn = None;
     wait_within(LONGEST_TURN, || {

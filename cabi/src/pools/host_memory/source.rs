@@ -7,9 +7,10 @@
 //!
 //! Owns the record of chunks that begin elsewhere than the driver's memory. The
 //! arena's page map wants chunks at multiples of 64 KiB, which the driver does
-//! not promise. Once it gave memory that begins elsewhere, each chunk is cut out
-//! of something larger. Invariant: a cut is in the record as long as the driver's
-//! memory is ours. Cost: a look at a short list per driver free.
+//! not promise. A small first one is cut out of something larger, and so is each once
+//! the driver's memory did not begin so. Invariant: a cut is in the record as long as
+//! the driver's memory is ours. Cost: a look at a short list per driver free, and 64
+//! KiB for each chunk that is cut.
 //!
 //! No allocation calls the driver's free, unless memory is short: it waits for all
 //! work that runs, and the end of that may hang on what the caller does next.
@@ -51,6 +52,10 @@ const WRITE_COMBINED: c_uint = 4;
 /// registered memory too.
 const UNIFIED_ADDRESSING: c_int = 41;
 const REGISTERED_AT_HOST_ADDRESS: c_int = 91;
+
+/// A first chunk up to this size is cut out of something larger, so that none has to be
+/// put by.
+const LITTLE: Bytes = Bytes::mib(1);
 
 /// Bytes of a stand-in.
 const STAND_IN: Bytes = Bytes::kib(4);
@@ -140,8 +145,9 @@ pub(crate) struct HostDriver {
     /// The stand-in, once wanted; `None` inside if memory cannot be registered.
     stand_in: OnceLock<Option<usize>>,
     leaving: SpinMutex<Vec<Leaving>, Brief>,
-    /// Whether the driver gave memory that does not begin as a chunk must.
-    /// Relaxed: it guards no other memory.
+    /// Whether it was looked how the driver's memory begins, and whether chunks are cut out
+    /// of it. Relaxed, both: they guard no other memory.
+    is_known: AtomicBool,
     is_cutting: AtomicBool,
     /// The driver's memory that nobody wants, until a free.
     unwanted: SpinMutex<Vec<Address>, Brief>,
@@ -159,6 +165,7 @@ impl HostDriver {
             threads,
             stand_in: OnceLock::new(),
             leaving: SpinMutex::new(Vec::new()),
+            is_known: AtomicBool::new(false),
             is_cutting: AtomicBool::new(false),
             unwanted: SpinMutex::new(Vec::new()),
         }
@@ -291,6 +298,12 @@ impl HostDriver {
 
     /// Takes a chunk of the driver's memory.
     fn take_chunk(&self, size: Bytes) -> Result<Address, Code> {
+        if size <= LITTLE && !self.is_known.swap(true, Ordering::Relaxed) {
+            let chunk = self.cut(size)?;
+            let is_odd = self.has_cut(chunk);
+            self.is_cutting.store(is_odd, Ordering::Relaxed);
+            return Ok(chunk);
+        }
         if !self.is_cutting.load(Ordering::Relaxed) {
             let chunk = self.take(size)?;
             if chunk.is_aligned(CHUNK_ALIGN) {

@@ -5,15 +5,30 @@
  * each would have to grow, although it has the room.
  *
  *   pools_at_limit POOLS
+ *   pools_at_limit 1 NS
+ *
+ * With NS the stream is busy for so long then, and the pool is asked for 8 and 4 MiB
+ * after that, for which there is room in one piece: prints how many of these were
+ * served, and how many milliseconds the last one waited.
  */
 #include "families.h"
 
 #include <pthread.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MOST = 64, MIB = 1 << 20, THRESHOLD = 4 };
 
 static pthread_barrier_t all_ready;
+static uint64_t busy_ns;
+static unsigned served;
+static uint64_t waited_ms;
+
+static uint64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
 
 static int take(address *to, size_t size, void *pool, gpu_stream stream) {
     return CALL("cuMemAllocFromPoolAsync", (address *, size_t, void *, void *),
@@ -38,15 +53,25 @@ static void *use_pool(void *unused) {
     GPU(CALL("cuMemFreeAsync", (address, void *), first, stream));
     GPU(gpu_stream_sync(stream));
     pthread_barrier_wait(&all_ready);
-    take(&last, 16 * MIB, pool, stream);
+    if (busy_ns)
+        GPU(gpu_spin(stream, busy_ns));
+    int result = take(&last, 16 * MIB, pool, stream);
+    if (busy_ns && !result)
+        printf("16 MiB were served\n");
+    for (size_t size = 8 * MIB; busy_ns && size >= 4 * MIB; size /= 2) {
+        uint64_t begin = now_ms();
+        served += !take(&last, size, pool, stream);
+        waited_ms = now_ms() - begin;
+    }
     GPU(gpu_stream_sync(stream));
     return NULL;
 }
 
 int main(int argc, char **argv) {
-    int count = argc == 2 ? atoi(argv[1]) : 0;
+    int count = argc == 2 || argc == 3 ? atoi(argv[1]) : 0;
     pthread_t threads[MOST];
-    if (count < 1 || count > MOST)
+    busy_ns = argc == 3 ? strtoull(argv[2], NULL, 10) : 0;
+    if (count < 1 || count > (busy_ns ? 1 : MOST))
         return 2;
     GPU(gpu_set_device(0));
     GPU(gpu_sync());
@@ -55,5 +80,7 @@ int main(int argc, char **argv) {
         pthread_create(&threads[i], NULL, use_pool, NULL);
     for (int i = 0; i < count; i++)
         pthread_join(threads[i], NULL);
+    if (busy_ns)
+        printf("served %u, waited %lu\n", served, (unsigned long)waited_ms);
     return 0;
 }

@@ -12,9 +12,9 @@
 //! the memory goes back in the order of the stream, and the request is out of
 //! memory. Of the requests to pools of a device that could pass the limit so, one is made
 //! at a time. So the limit may be passed by one request in whole pieces, until its stream
-//! gets there; so long others to its pool are made on streams that have nothing to do, where
-//! what they take beyond the limit goes back at once. Each pool whose stream is busy may
-//! pass the limit so.
+//! gets there; so long others to its pool wait, or are made on streams that have nothing to
+//! do, where what they take beyond the limit goes back at once. Each pool whose stream is
+//! busy may pass the limit so.
 //!
 //! Owns the list of pools; its lock is taken alone. Cost: two questions to the
 //! driver for each request, and two more where the limit leaves little.
@@ -71,9 +71,12 @@ struct Pool {
     /// The size of the pieces in which it grows. Relaxed: an estimate, which only
     /// falls.
     piece: AtomicU64,
-    /// Whether it may have memory beyond the limit. Relaxed: told by who has the
-    /// turn.
-    is_beyond: AtomicBool,
+    /// Which of all [`give_back`]s left it memory beyond the limit; 0 where it has none.
+    /// Relaxed, as the next: told by who has the turn.
+    beyond: AtomicU64,
+    /// The one that was waited for in vain: not again, as what its stream does
+    /// before may go on for ever.
+    in_vain: AtomicU64,
     /// The turn of requests that may pass the limit: all pools of the device have it in
     /// common.
     passing: Arc<Busy>,
@@ -138,14 +141,22 @@ impl Pool {
 
     /// Whether what it has beyond the limit is back. Asked by who has the turn.
     fn is_within_limit(&self) -> bool {
-        if self.is_beyond.load(Ordering::Relaxed) {
-            if !capture::any() {
-                self.trim(Bytes::ZERO);
-            }
-            let is_beyond = self.device.quota.is_beyond_limit();
-            self.is_beyond.store(is_beyond, Ordering::Relaxed);
+        if self.beyond.load(Ordering::Relaxed) == 0 {
+            return true;
         }
-        !self.is_beyond.load(Ordering::Relaxed)
+        if !capture::any() {
+            self.trim(Bytes::ZERO);
+        }
+        if !self.device.quota.is_beyond_limit() {
+            self.beyond.store(0, Ordering::Relaxed);
+        }
+        self.beyond.load(Ordering::Relaxed) == 0
+    }
+
+    /// What it has beyond the limit, as far as that is worth a wait.
+    fn awaited(&self) -> Option<u64> {
+        let beyond = self.beyond.load(Ordering::Relaxed);
+        (beyond != 0 && beyond != self.in_vain.load(Ordering::Relaxed)).then_some(beyond)
     }
 
     /// Reads what it has reserved, and counts that.
@@ -182,7 +193,8 @@ fn pool(handle: CUmemoryPool, device: &'static Device, is_own: bool) -> Arc<Pool
         calls: Gate::new(),
         reserved: LastRead::new(),
         piece: AtomicU64::new(PIECE.get()),
-        is_beyond: AtomicBool::new(false),
+        beyond: AtomicU64::new(0),
+        in_vain: AtomicU64::new(0),
         passing,
     });
     pools.push(Arc::clone(&pool));
@@ -300,7 +312,9 @@ fn below_limit(
 /// Gives memory back in the order of its stream that a pool has taken beyond the
 /// limit.
 fn give_back(pool: &Pool, address: CUdeviceptr, stream: CUstream) {
-    pool.is_beyond.store(true, Ordering::Relaxed);
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed) + 1;
+    pool.beyond.store(number, Ordering::Relaxed);
     // SAFETY: memory that the program does not know of, in the order of the
     // stream that it was taken for.
     own_call(|| unsafe { real::cuMemFreeAsync(address, stream) });

@@ -289,6 +289,14 @@ def check_limit(place, results, programs, way, kind):
     results.check(GROUP, title, 896 <= taken <= 1024, f"{outcome.output}; {outcome.why()}", taken)
 
 
+def check_pool_at_limit(place, results, programs, kind):
+    """A pool of CUDA's that passed the limit serves again after what it gave back."""
+    outcome = run(place, [programs.path("pools_at_limit", kind), "1", "2000000"], "limit:32M")
+    title = f"pools_at_limit {kind}, limit:32M: goes on after what it gave back"
+    good = outcome.status == 0 and outcome.output.startswith("served 2,")
+    results.check(GROUP, title, good, f"{outcome.output}; {outcome.why()}", outcome.output)
+
+
 def group(place, results, programs):
     chosen = [
         (case, kind)
@@ -315,6 +323,8 @@ def group(place, results, programs):
     for way in LIMITED if place.chooses("limit") else ():
         for kind in programs.kinds:
             check_limit(place, results, programs, way, kind)
+    for kind in programs.kinds if place.chooses("limit") else ():
+        check_pool_at_limit(place, results, programs, kind)
     for case, kind in chosen:
         if case.alone:
             check(place, results, programs, case, kind)

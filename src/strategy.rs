@@ -32,9 +32,19 @@ pub(crate) const SMALL: Bytes = Bytes::mib(1);
 #[derive(Copy, Clone, Default)]
 pub(crate) struct AtGrowth {
     pub(crate) held: Bytes,
-    /// Much is free in pieces of chunks in use
-    /// ([`is_scattered`](packing::Packing::is_scattered)).
-    pub(crate) is_scattered: bool,
+    pub(crate) sharing: Sharing,
+}
+
+/// Who is to share a chunk that a request is too small for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Sharing {
+    /// Whatever is asked for next.
+    #[default]
+    All,
+    /// Requests of its size.
+    Alike,
+    /// Nobody.
+    Nobody,
 }
 
 /// A pool: each has a free index of its own in the arena.

@@ -19,7 +19,7 @@ use crate::heap::fit::{Fit, Search};
 use crate::patience::Patience;
 use crate::quota::Asked;
 use crate::recording::Mark;
-use crate::strategy::AtGrowth;
+use crate::strategy::{AtGrowth, Sharing};
 
 /// What the driver gave, on its way to the state.
 pub(super) struct Obtained<'a> {
@@ -96,7 +96,7 @@ impl<D: Driver> Arena<D> {
         self.prepare_first();
         let at = AtGrowth {
             held: self.held(),
-            is_scattered: false,
+            sharing: Sharing::All,
         };
         let chunk = (self.strategy).chunk(want.fit.size, at, &|| self.available());
         self.grow_by(want, need, chunk.map_err(AllocError::Driver)?)
@@ -112,7 +112,7 @@ impl<D: Driver> Arena<D> {
         let least = self.strategy.least_chunk(want.fit.size);
         let at = AtGrowth {
             held: self.held(),
-            is_scattered: self.state.lock().is_scattered(want.fit.size),
+            sharing: self.state.lock().sharing(want.fit.size),
         };
         let chunk = (self.strategy).chunk(want.fit.size, at, &|| Ok(available));
         let most = available.round_down(self.strategy.chunk_unit()).max(least);

@@ -300,12 +300,23 @@ impl<D: Driver> Arena<D> {
         let MemInfo { free, total } = info;
         let reserved = self.quota.reserved();
         self.quota.room.learn(free, total, reserved);
+        let limit = self.quota.limit().unwrap_or(Bytes::MAX);
+        self.note_left(free.min(limit.saturating_sub(reserved)));
         self.tell(&Mark::Memory {
             free,
             total,
             reserved,
         });
         Ok(info)
+    }
+
+    /// So much the arena could take now.
+    fn note_left(&self, left: Bytes) {
+        let mut state = self.state.lock();
+        let capacity = state.counters.reserved().saturating_add(left);
+        if let Some(packing) = &mut state.packing {
+            packing.learn(capacity);
+        }
     }
 
     /// The device's memory; nothing where the driver does not say.
@@ -362,6 +373,12 @@ impl<D: Driver> Arena<D> {
         };
         let reserved = self.quota.reserved();
         self.quota.room.learn(free, total, reserved);
+        let limit = self.quota.limit().unwrap_or(Bytes::MAX);
+        let left = free.min(limit.saturating_sub(reserved));
+        let state = &mut *self.state.lock();
+        if let Some(packing) = &mut state.packing {
+            packing.learn(state.counters.reserved().saturating_add(left));
+        }
         let free = free.saturating_add(ours).min(total);
         match self.quota.limit() {
             None => MemInfo { free, total },

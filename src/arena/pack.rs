@@ -44,13 +44,17 @@ struct Outlook {
 impl<D: Driver> Arena<D> {
     /// Serves a request that the cache could not.
     pub(super) fn pack(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
+        // What waits for the device would disturb a capture, and a lane whose
+        // chunks are held gives none back.
+        let may = self.driver.may_fence() && !self.holds();
+        if may {
+            // What the driver says is learned: it decides whether the program is large.
+            let _ = self.device_total();
+        }
         let packs = self.state.lock().packing.as_ref().map(Packing::is_on);
         if packs != Some(true) {
             return self.grow(want, need);
         }
-        // What waits for the device would disturb a capture, and a lane whose
-        // chunks are held gives none back.
-        let may = self.driver.may_fence() && !self.holds();
         let available = may.then(|| self.available());
         let Some(Ok(available)) = available else {
             return self.open_or_grow(want, need);

@@ -23,8 +23,8 @@ use crate::heap::{Heap, Joined, LeftChunk, Span};
 use crate::limbo::Limbo;
 use crate::recording::{FenceSeen, Mark};
 use crate::stats::{ArenaStats, Snapshot};
-use crate::strategy::Pool;
 use crate::strategy::packing::Packing;
+use crate::strategy::{Pool, Sharing};
 use crate::thread_cache::{CacheHub, Caches};
 
 /// The number of reclaimable blocks that a free puts back. It is more than the one
@@ -142,11 +142,16 @@ impl<F: Clone> ArenaState<F> {
         held.into_iter().fold(counters.reserved(), not_held)
     }
 
-    /// Whether requests of other sizes than this one do not use those.
-    pub(super) fn is_scattered(&self, size: Bytes) -> bool {
-        let live = self.live_at_most();
-        let scatters = |packing: &Packing| packing.is_scattered(size, self.in_pieces(), live);
-        self.packing.as_ref().is_some_and(scatters)
+    /// Who is to share a chunk that is taken for a request of this size, which none of those
+    /// serves. Small blocks have chunks of their own.
+    pub(super) fn sharing(&self, size: Bytes) -> Sharing {
+        let counters = &self.counters;
+        let idle = counters.idle().saturating_sub(counters.idle_small());
+        let held = [counters.live_of(Pool::Large), counters.limbo(), idle];
+        let chunks = counters.reserved_of(Pool::Large);
+        let pieces = held.into_iter().fold(chunks, Bytes::saturating_sub);
+        let sharing = |packing: &Packing| packing.sharing(size, pieces, self.live_at_most());
+        self.packing.as_ref().map(sharing).unwrap_or_default()
     }
 
     /// Whether those, and the rest of the chunk that a request of this size would cut, are so

@@ -8,7 +8,7 @@
 
 use crate::address::Bytes;
 use crate::config::{Config, FreeSync, Splitting, StrategyKind};
-use crate::strategy::{AtGrowth, Pool, SMALL, pages};
+use crate::strategy::{AtGrowth, Pool, SMALL, Sharing, pages};
 
 /// Requests above [`SMALL`] and below this are middling.
 const MIDDLING: Bytes = Bytes::mib(10);
@@ -119,10 +119,11 @@ impl AutoGrowth {
         let whole = SHARED.get() / size.get();
         // In chunks of their own they would take less.
         let is_poor = whole * pages(size).get() < SHARED.get();
-        let shared = match shares {
-            true if is_poor && at.is_scattered => Bytes::new(whole * size.get()),
-            true => SHARED,
-            false => Bytes::ZERO,
+        let shared = match at.sharing {
+            _ if !shares => Bytes::ZERO,
+            Sharing::Alike if is_poor => Bytes::new(whole * size.get()),
+            Sharing::All | Sharing::Alike => SHARED,
+            Sharing::Nobody => Bytes::ZERO,
         };
         pages(size.max(least).max(shared))
     }
@@ -164,21 +165,25 @@ mod tests {
     fn what_is_small_for_a_large_program_shares_chunks() {
         let growth = AutoGrowth::new(&Config::default());
         // Also where the rest of shared chunks stays free.
-        for (request, chunk, scattered) in [
-            (1 << 20, 2, 2),
-            ((1 << 20) + 512, 32, 32),
-            (6 << 20, 32, 30),
-            (11 << 20, 32, 22),
-            ((11 << 20) - 512, 32, 22),
-            (15 << 20, 32, 32),
-            ((16 << 20) - 512, 32, 32),
-            (16 << 20, 16, 16),
-            (33 << 20, 34, 34),
+        for (request, all, alike, own) in [
+            (1 << 20, 2, 2, 2),
+            ((1 << 20) + 512, 32, 32, 2),
+            (6 << 20, 32, 30, 6),
+            (11 << 20, 32, 22, 12),
+            ((11 << 20) - 512, 32, 22, 12),
+            (15 << 20, 32, 32, 16),
+            ((16 << 20) - 512, 32, 32, 16),
+            (16 << 20, 16, 16, 16),
+            (33 << 20, 34, 34, 34),
         ] {
-            for (is_scattered, chunk) in [(false, chunk), (true, scattered)] {
+            for (sharing, chunk) in [
+                (Sharing::All, all),
+                (Sharing::Alike, alike),
+                (Sharing::Nobody, own),
+            ] {
                 let at = AtGrowth {
                     held: SHARED_FROM,
-                    is_scattered,
+                    sharing,
                 };
                 let taken = growth.chunk(Bytes::new(request), at);
                 assert_eq!(taken, Bytes::mib(chunk), "{request}");
@@ -186,7 +191,7 @@ mod tests {
         }
         let before = AtGrowth {
             held: SHARED_FROM.saturating_sub(Bytes::new(1)),
-            is_scattered: false,
+            sharing: Sharing::All,
         };
         assert_eq!(growth.chunk(Bytes::mib(3), before), Bytes::mib(4));
     }
@@ -276,7 +281,7 @@ mod tests {
             assert_eq!(growth.not_packed(), Some(why));
             let at = AtGrowth {
                 held: SHARED_FROM,
-                is_scattered: false,
+                sharing: Sharing::All,
             };
             assert!(growth.chunk(Bytes::mib(3), at) < SHARED);
         }

@@ -39,7 +39,7 @@ mod requests;
 use std::time::Duration;
 
 use crate::address::Bytes;
-use crate::strategy::Strategy;
+use crate::strategy::{Sharing, Strategy};
 use requests::Requests;
 
 /// An idle chunk is cut, without need, only for a request of at least this
@@ -87,6 +87,9 @@ const IN_PIECES: u64 = 50;
 /// in pieces, that does not come about.
 const SCATTERED: u64 = 1;
 
+/// Where more than this part of it is, what requests of other sizes leave is not used either.
+const UNUSED: u64 = 5;
+
 /// Of what is live, in percent, so much is wasted in pieces also on a roomy device.
 const WASTED: u64 = 50;
 
@@ -106,8 +109,10 @@ const LOW: u64 = 10;
 pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
 const VAIN: u32 = 8;
 
-/// A program that never held as much is left alone.
+/// A program that never held as much is left alone, unless it held so much of all that it can
+/// have, in percent.
 const LEAST: Bytes = Bytes::mib(256);
+const LEAST_PART: u64 = 25;
 
 /// Where one comes down that held so much, what is kept for it is called back.
 const CALLED_BACK: Bytes = Bytes::mib(64);
@@ -178,7 +183,7 @@ pub(crate) struct Packing {
     vain: u32,
     /// There was ample room when that was asked last.
     has_room: bool,
-    /// What there could be then.
+    /// What there could be when that was looked at last.
     capacity: Bytes,
     requests: Requests,
 }
@@ -191,7 +196,13 @@ impl Packing {
 
     /// Whether the program is large enough.
     pub(crate) fn is_on(&self) -> bool {
-        self.peak >= LEAST
+        let is_known = !self.capacity.is_zero();
+        self.peak >= LEAST || (is_known && self.peak >= percent(self.capacity, LEAST_PART))
+    }
+
+    /// So much there could be.
+    pub(crate) fn learn(&mut self, capacity: Bytes) {
+        self.capacity = capacity;
     }
 
     /// A block was handed out, and so much is live now.
@@ -311,13 +322,21 @@ impl Packing {
 
     /// Whether all requests come for this size, so that nobody uses what they leave.
     fn is_in_run(&self, size: Bytes) -> bool {
-        self.requests.are_all_for(size) && !self.is_known()
+        self.requests.are_all_for(size) && !(self.is_known() && self.requests.has_asked(size))
     }
 
-    /// Whether so much is free in pieces of chunks in use that a chunk which requests of
-    /// this size share is to have room for them alone.
-    pub(crate) fn is_scattered(&self, size: Bytes, pieces: Bytes, live: Bytes) -> bool {
-        self.is_in_run(size) && pieces > percent(live, SCATTERED)
+    /// Who is to share a chunk that is taken for a request of this size, where so much is
+    /// live, and free in pieces of chunks in use, none of which serves it.
+    pub(crate) fn sharing(&self, size: Bytes, pieces: Bytes, live: Bytes) -> Sharing {
+        if self.requests.is_careful() {
+            Sharing::Nobody
+        } else if self.is_in_run(size) && pieces > percent(live, SCATTERED) {
+            Sharing::Alike
+        } else if self.requests.is_new(size) && pieces > percent(live, UNUSED) {
+            Sharing::Nobody
+        } else {
+            Sharing::All
+        }
     }
 
     /// Whether so much would be free in pieces of chunks in use beside what would be `held`

@@ -167,18 +167,38 @@ fn a_capture_is_left_alone() {
 /// twice before, with other sizes.
 #[test]
 fn a_device_is_filled_with_one_size_after_another() {
-    for sizes in [
-        &[1024, 640][..],
-        &[700, 500],
-        &[300, 300, 300, 300, 200, 120],
+    for (memory, sizes) in [
+        (4096, &[1024, 640][..]),
+        (4096, &[700, 500]),
+        (4096, &[300, 300, 300, 300, 200, 120]),
+        // Also where a program is small, but not for its device.
+        (256, &[24, 14]),
+        (256, &[40, 22]),
     ] {
-        let rig = Rig::new(&plain(StrategyKind::AutoGrowth), Bytes::gib(4));
+        let memory = Bytes::mib(memory);
+        let rig = Rig::new(&plain(StrategyKind::AutoGrowth), memory);
         for size in sizes.iter().map(|&mib| Bytes::mib(mib)) {
-            let most = Bytes::gib(4).get() / size.get();
+            let most = memory.get() / size.get();
             let blocks: Vec<_> = (0..most).map(|_| rig.get(size)).collect();
             free(&rig, &blocks);
             rig.arena.flush();
         }
+        rig.ends_clean();
+    }
+}
+
+/// What requests of one size leave of the chunks that they share is too little for those of
+/// another: bare, each has pages of its own.
+#[test]
+fn two_sizes_in_turn_fill_a_device() {
+    for sizes in [[11, 12], [15, 12], [14, 5]] {
+        let rig = Rig::new(&plain(StrategyKind::AutoGrowth), Bytes::gib(4));
+        let in_turn = sizes.into_iter().cycle().map(Bytes::mib);
+        let taken = in_turn.map_while(|size| rig.arena.allocate(size).ok());
+        let blocks: Vec<_> = taken.collect();
+        let live = rig.arena.stats().live.current;
+        assert!(live >= Bytes::mib(4096 * 93 / 100), "{sizes:?}: {live}");
+        free(&rig, &blocks);
         rig.ends_clean();
     }
 }
@@ -193,7 +213,7 @@ fn what_was_refused_once_is_not_refused_each_time() {
         all.collect()
     };
     let mut refused = Vec::new();
-    for _ in 0..20 {
+    for _ in 0..300 {
         let taken = [take(9750, 78), take(21916, 17), take(9750, 9)].concat();
         refused.push(taken.iter().filter(|address| address.is_err()).count());
         let blocks: Vec<_> = taken.into_iter().flatten().collect();

@@ -120,10 +120,20 @@ impl Requests {
         self.failures = 0;
     }
 
-    /// Whether it has not asked for this size before it came down last.
-    pub(super) fn is_new(&self, size: Bytes) -> bool {
+    /// Whether it has asked for this size before it came down last.
+    pub(super) fn has_asked(&self, size: Bytes) -> bool {
         let (word, bit) = class(size);
-        let was_asked_for = |sizes: &Sizes| sizes.before[word] & bit != 0;
-        self.careful > 0 || !self.sizes.as_deref().is_some_and(was_asked_for)
+        let asked = |sizes: &Sizes| sizes.before[word] & bit != 0;
+        self.sizes.as_deref().is_some_and(asked)
+    }
+
+    /// Whether it has not, or all sizes are new.
+    pub(super) fn is_new(&self, size: Bytes) -> bool {
+        self.is_careful() || !self.has_asked(size)
+    }
+
+    /// Whether all sizes are.
+    pub(super) fn is_careful(&self) -> bool {
+        self.careful > 0
     }
 }

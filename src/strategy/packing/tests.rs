@@ -35,22 +35,54 @@ fn a_small_program_is_left_alone() {
 }
 
 #[test]
-fn pieces_are_scattered_in_a_run_until_the_program_is_known() {
-    let of = |packing: &Packing, mib| packing.is_scattered(MIB(12), MIB(mib), MIB(1000));
+fn a_program_that_holds_much_of_a_little_is_not_small() {
+    let mut packing = program(MIB(50), 0);
+    packing.learn(MIB(201));
+    assert!(!packing.is_on());
+    packing.learn(MIB(200));
+    assert!(packing.is_on());
+    packing.learn(Bytes::MAX);
+    assert!(!packing.is_on());
+}
+
+#[test]
+fn requests_of_one_size_share_chunks_alone_until_that_is_known() {
+    let of = |packing: &Packing, mib| packing.sharing(MIB(12), MIB(mib), MIB(1000));
     let mut packing = program(MIB(1000), 0);
     packing.serves(MIB(12));
     for _ in 0..RUN {
-        assert!(!of(&packing, 900));
+        assert_eq!(of(&packing, 50), Sharing::All);
         packing.serves(MIB(12));
     }
-    assert!(!of(&packing, 10) && of(&packing, 11));
-    assert!(!packing.is_scattered(MIB(11), MIB(900), MIB(1000)));
+    assert_eq!(of(&packing, 10), Sharing::All);
+    assert_eq!(of(&packing, 11), Sharing::Alike);
+    let other = packing.sharing(MIB(11), MIB(50), MIB(1000));
+    assert_eq!(other, Sharing::All);
     packing.returns = KNOWN;
-    assert!(!of(&packing, 900));
+    assert_eq!(
+        of(&packing, 11),
+        Sharing::Alike,
+        "new to a program that is known"
+    );
+    packing.fell(MIB(100));
+    packing.rose(MIB(1000));
+    assert_eq!(of(&packing, 900), Sharing::All);
     packing.returns = 0;
     packing.serves(MIB(11));
     packing.serves(MIB(12));
-    assert!(!of(&packing, 900), "the run is over");
+    assert_eq!(of(&packing, 11), Sharing::All, "the run is over");
+}
+
+#[test]
+fn nobody_shares_a_chunk_for_a_new_size_where_much_lies_in_pieces() {
+    let of = |packing: &Packing, mib| packing.sharing(MIB(12), MIB(mib), MIB(1000));
+    let mut packing = program(MIB(1000), 0);
+    assert_eq!(of(&packing, 50), Sharing::All);
+    assert_eq!(of(&packing, 51), Sharing::Nobody);
+    packing.serves(MIB(12));
+    assert_eq!(of(&packing, 51), Sharing::Nobody);
+    packing.fell(MIB(100));
+    assert_eq!(of(&packing, 900), Sharing::All, "it may come again");
 }
 
 #[test]

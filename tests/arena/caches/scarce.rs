@@ -99,7 +99,7 @@ fn what_others_held_for_a_while_counts_no_more() {
         rig.gpu.occupy(0, Bytes::ZERO);
         churn(20_000);
         let (after, info) = (churn(20_000), rig.arena.driver_calls().mem_info.calls);
-        assert!(info < 100, "{info}");
+        assert!(info < 150, "{info}");
         free_all(&rig, small);
         free_all(&rig, held);
         rig.ends_clean();

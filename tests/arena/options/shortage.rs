@@ -279,7 +279,11 @@ fn neighbours(
     before: impl Fn(&Arena<SimDriver>, &Arena<SimDriver>) + Send + Sync + 'static,
     meanwhile: impl Fn(&Arena<SimDriver>, &Arena<SimDriver>) + Send + Sync + 'static,
 ) -> [Arc<Arena<SimDriver>>; 2] {
-    let config = plain(StrategyKind::AutoGrowth);
+    // Chunks are not packed: idle ones would go back before anybody is asked.
+    let config = Config {
+        auto_growth_chunk: Bytes::mib(4),
+        ..plain(StrategyKind::AutoGrowth)
+    };
     let rig = Rig::new(&config, DEVICE);
     let quota = Arc::new(Quota::new(Bytes::MAX));
     let arena = |number| {

@@ -8,7 +8,7 @@ use std::thread;
 
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::arena::Arena;
-use vramalloc_core::config::StrategyKind;
+use vramalloc_core::config::{Config, StrategyKind};
 use vramalloc_model::Settings;
 
 use super::asking::{Asked, Asking, arena_asking};
@@ -47,7 +47,11 @@ fn a_request_waits_as_often_as_something_leaves_limbo() {
         memory: Bytes::mib(10),
         ..Settings::default()
     };
-    let config = plain(StrategyKind::AutoGrowth);
+    // Chunks are not packed, and what is cut from the whole does not go back.
+    let config = Config {
+        auto_growth_chunk: Bytes::mib(4),
+        ..plain(StrategyKind::AutoGrowth)
+    };
     let (gpu, capturing, arena) = arena_asking(Waited::default(), &config, settings);
     let arena = Arc::new(arena);
     let test = &arena.driver().test;

@@ -186,8 +186,11 @@ fn context_of(owner: Owner) -> Option<&'static Arc<Context>> {
 /// Gives back what is idle in all other arenas, of whatever kind and context, for one that
 /// is short: they share the host. Whether that was anything.
 fn relieve(asking: ArenaId) -> bool {
-    let released = others(asking).map(HostArena::trim);
-    !released.fold(Bytes::ZERO, Bytes::saturating_add).is_zero()
+    let released = others(asking).map(|arena| {
+        let is_unwanted = arena.driver().give_back_unwanted();
+        !arena.trim().is_zero() || is_unwanted
+    });
+    released.fold(false, |any, released| any | released)
 }
 
 /// What the program holds in all other arenas at least, at a moment of the call.

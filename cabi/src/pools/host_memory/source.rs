@@ -60,6 +60,11 @@ const LITTLE: Bytes = Bytes::mib(1);
 /// Bytes of a stand-in.
 const STAND_IN: Bytes = Bytes::kib(4);
 
+/// Whether it was looked how the driver's memory begins, in whatever context and kind, and
+/// whether chunks are cut out of it. Relaxed, both: they guard no other memory.
+static IS_KNOWN: AtomicBool = AtomicBool::new(false);
+static IS_CUTTING: AtomicBool = AtomicBool::new(false);
+
 /// A kind of request for page-locked memory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -145,10 +150,6 @@ pub(crate) struct HostDriver {
     /// The stand-in, once wanted; `None` inside if memory cannot be registered.
     stand_in: OnceLock<Option<usize>>,
     leaving: SpinMutex<Vec<Leaving>, Brief>,
-    /// Whether it was looked how the driver's memory begins, and whether chunks are cut out
-    /// of it. Relaxed, both: they guard no other memory.
-    is_known: AtomicBool,
-    is_cutting: AtomicBool,
     /// The driver's memory that nobody wants, until a free.
     unwanted: SpinMutex<Vec<Address>, Brief>,
 }
@@ -165,8 +166,6 @@ impl HostDriver {
             threads,
             stand_in: OnceLock::new(),
             leaving: SpinMutex::new(Vec::new()),
-            is_known: AtomicBool::new(false),
-            is_cutting: AtomicBool::new(false),
             unwanted: SpinMutex::new(Vec::new()),
         }
     }
@@ -298,33 +297,38 @@ impl HostDriver {
 
     /// Takes a chunk of the driver's memory.
     fn take_chunk(&self, size: Bytes) -> Result<Address, Code> {
-        if size <= LITTLE && !self.is_known.swap(true, Ordering::Relaxed) {
+        if size <= LITTLE && !IS_KNOWN.swap(true, Ordering::Relaxed) {
             let chunk = self.cut(size)?;
-            let is_odd = self.has_cut(chunk);
-            self.is_cutting.store(is_odd, Ordering::Relaxed);
+            if self.has_cut(chunk) {
+                IS_CUTTING.store(true, Ordering::Relaxed);
+            }
             return Ok(chunk);
         }
-        if !self.is_cutting.load(Ordering::Relaxed) {
+        if !IS_CUTTING.load(Ordering::Relaxed) {
             let chunk = self.take(size)?;
             if chunk.is_aligned(CHUNK_ALIGN) {
                 return Ok(chunk);
             }
-            self.is_cutting.store(true, Ordering::Relaxed);
+            IS_CUTTING.store(true, Ordering::Relaxed);
             self.unwanted.lock().push(chunk);
         }
         self.cut(size)
     }
 
-    /// Gives back what nobody wants. Waits for all work, as any free does.
-    fn give_back_unwanted(&self) {
-        // Not in the head of the loop, where the lock would be held until its end.
-        let unwanted = std::mem::take(&mut *self.unwanted.lock());
-        for address in unwanted {
-            if self.give_back(address).is_err() {
-                // Not now: a stream captures, for example.
-                self.unwanted.lock().push(address);
-            }
+    /// Gives back what nobody wants, if a free may be made now; whether that was anything.
+    /// Waits for all work, as any free does.
+    pub(super) fn give_back_unwanted(&self) -> bool {
+        let is_any = !self.unwanted.lock().is_empty();
+        if !is_any || !self.may_give_back() {
+            return false;
         }
+        // Not in the head of the loop, where the lock would be held until its end.
+        let mut unwanted = std::mem::take(&mut *self.unwanted.lock());
+        let before = unwanted.len();
+        unwanted.retain(|&address| self.give_back(address).is_err());
+        let is_less = unwanted.len() < before;
+        self.unwanted.lock().extend(unwanted);
+        is_less
     }
 
     /// Calls `ask`. If memory is short while some waits to be given back, gives
@@ -340,19 +344,16 @@ impl HostDriver {
             .lock()
             .last()
             .and_then(|last| last.fence.clone());
-        let has_unwanted = !self.unwanted.lock().is_empty() && self.may_give_back();
-        if last.is_none() && !has_unwanted {
-            return asked;
-        }
+        let waits = last.is_some();
         if let Some(fence) = last {
             // If that fails the memory stays, as the second answer shows.
             let _ = self.wait(&fence, Whose::Own);
             self.see_off();
         }
-        if has_unwanted {
-            self.give_back_unwanted();
+        match self.give_back_unwanted() || waits {
+            true => ask(),
+            false => asked,
         }
-        ask()
     }
 
     /// Cuts an aligned chunk of `size` bytes out of a larger allocation.

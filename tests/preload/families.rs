@@ -410,16 +410,24 @@ fn many_pools_pass_the_limit_by_one_piece_together() {
 }
 
 /// What a pool took beyond the limit and gave back in the order of a busy stream is waited
-/// for by the requests that come after it, as the driver itself would wait; but a request
-/// waits for that once where it does not come back.
+/// for by the requests that come after it, as the driver itself would wait; but that is
+/// waited for once where it does not come back.
 #[test]
-fn a_pool_that_passed_the_limit_goes_on_after_what_it_gave_back() {
+fn what_a_pool_gives_back_that_passed_the_limit_is_waited_for() {
     const LONG: &str = "2000000000000";
+    let cases = [
+        ("32M", "500000", None, 2),
+        ("66M", "500000", Some("plain"), 3),
+        ("32M", LONG, None, 0),
+        // The other pool's memory makes up for it then, and this pool goes on.
+        ("66M", LONG, Some("plain"), 2),
+    ];
     for kind in Kind::each() {
-        for (busy, served) in [("500000", 2), (LONG, 0)] {
-            let conf = "limit:32M,room_wait_ms:700";
-            let run = Run::preloaded("pools_at_limit", kind).conf(conf);
-            let outcome = done(&run.args(["1", busy]));
+        for (limit, busy, plainly, served) in cases {
+            let conf = format!("limit:{limit},room_wait_ms:700");
+            let run = Run::preloaded("pools_at_limit", kind).conf(&conf);
+            let run = plainly.into_iter().fold(run.args(["1", busy]), Run::arg);
+            let outcome = done(&run);
             assert_eq!(number(&outcome, "served"), served, "{}", outcome.what);
             assert!(number(&outcome, "waited") < 500, "{}", outcome.stdout);
         }

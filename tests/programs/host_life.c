@@ -9,6 +9,7 @@
  *   host_life destructor  freed by a destructor
  *   host_life short       the host has no more (it should have 256 MiB)
  *   host_life kinds       the same, asked for in one way after the other
+ *   host_life ways        a large block in each of three ways
  *   host_life little      one small block, and nothing else
  *   host_life refused     frees that fail (the driver should refuse the first)
  *   host_life watched     freed under a copy, and then nothing for a while
@@ -287,6 +288,14 @@ static void run_kinds(void) {
     }
 }
 
+static void run_ways(void) {
+    void *block;
+    GPU(gpu_set_device(0));
+    GPU(gpu_malloc_host(&block, 70 << 20));
+    GPU(gpu_host_alloc(&block, 30 << 20, PORTABLE));
+    GPU(gpu_host_alloc(&block, 130 << 20, 0));
+}
+
 /* The driver may refuse to take memory back: of two frees each says so. */
 static void run_refused(void) {
     void *small, *large;
@@ -320,6 +329,8 @@ int main(int argc, char **argv) {
         run_short();
     else if (!strcmp(what, "kinds"))
         run_kinds();
+    else if (!strcmp(what, "ways"))
+        run_ways();
     else if (!strcmp(what, "refused"))
         run_refused();
     else if (!strcmp(what, "watched"))

@@ -5,11 +5,12 @@
  * each would have to grow, although it has the room.
  *
  *   pools_at_limit POOLS
- *   pools_at_limit 1 NS
+ *   pools_at_limit 1 NS [plain]
  *
  * With NS the stream is busy for so long then, and the pool is asked for 8 and 4 MiB
- * after that, for which there is room in one piece: prints how many of these were
- * served, and how many milliseconds the last one waited.
+ * after that, for which there is room in one piece. With "plain", as much as another
+ * pool gives back meanwhile (32 MiB) is asked for before, and not from a pool. Prints
+ * how many of these were served, and how many milliseconds the last one waited.
  */
 #include "families.h"
 
@@ -21,6 +22,7 @@ enum { MOST = 64, MIB = 1 << 20, THRESHOLD = 4 };
 
 static pthread_barrier_t all_ready;
 static uint64_t busy_ns;
+static int asks_plainly;
 static unsigned served;
 static uint64_t waited_ms;
 
@@ -33,6 +35,22 @@ static uint64_t now_ms(void) {
 static int take(address *to, size_t size, void *pool, gpu_stream stream) {
     return CALL("cuMemAllocFromPoolAsync", (address *, size_t, void *, void *),
                 to, size, pool, stream);
+}
+
+static gpu_stream other_stream;
+static address other;
+
+/* Another pool takes a piece of its own. */
+static void take_other(void) {
+    void *pool;
+    GPU(gpu_stream_create(&other_stream));
+    GPU(CALL("cuMemPoolCreate", (void **, const void *), &pool, &here));
+    GPU(take(&other, 32 * MIB, pool, other_stream));
+}
+
+static void give_other(void) {
+    GPU(CALL("cuMemFreeAsync", (address, void *), other, other_stream));
+    GPU(gpu_stream_sync(other_stream));
 }
 
 static void *use_pool(void *unused) {
@@ -58,6 +76,11 @@ static void *use_pool(void *unused) {
     int result = take(&last, 16 * MIB, pool, stream);
     if (busy_ns && !result)
         printf("16 MiB were served\n");
+    if (asks_plainly) {
+        void *plain;
+        give_other();
+        served += !gpu_malloc(&plain, 32 * MIB);
+    }
     for (size_t size = 8 * MIB; busy_ns && size >= 4 * MIB; size /= 2) {
         uint64_t begin = now_ms();
         served += !take(&last, size, pool, stream);
@@ -68,13 +91,16 @@ static void *use_pool(void *unused) {
 }
 
 int main(int argc, char **argv) {
-    int count = argc == 2 || argc == 3 ? atoi(argv[1]) : 0;
+    int count = argc >= 2 && argc <= 4 ? atoi(argv[1]) : 0;
     pthread_t threads[MOST];
-    busy_ns = argc == 3 ? strtoull(argv[2], NULL, 10) : 0;
+    busy_ns = argc >= 3 ? strtoull(argv[2], NULL, 10) : 0;
+    asks_plainly = argc == 4;
     if (count < 1 || count > (busy_ns ? 1 : MOST))
         return 2;
     GPU(gpu_set_device(0));
     GPU(gpu_sync());
+    if (asks_plainly)
+        take_other();
     pthread_barrier_init(&all_ready, NULL, (unsigned)count);
     for (int i = 0; i < count; i++)
         pthread_create(&threads[i], NULL, use_pool, NULL);

@@ -22,17 +22,19 @@
 mod frees;
 mod limit;
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::Bytes;
 use vramalloc_core::busy::Busy;
 use vramalloc_core::families::LastRead;
 use vramalloc_core::gate::Gate;
-use vramalloc_core::patience::Brief;
+use vramalloc_core::patience::{Brief, wait_within};
 use vramalloc_core::stats::Family;
 
 use super::{MadeIn, PAGE, current_device, graphs, looked_after, owned, refuse, relief};
@@ -72,8 +74,10 @@ struct Pool {
     /// falls.
     piece: AtomicU64,
     /// Which of all [`give_back`]s left it memory beyond the limit; 0 where it has none.
-    /// Relaxed, as the next: told by who has the turn.
+    /// Relaxed, as the next two: they guard no other memory.
     beyond: AtomicU64,
+    /// What it had reserved before that.
+    within: AtomicU64,
     /// The one that was waited for in vain: not again, as what its stream does
     /// before may go on for ever.
     in_vain: AtomicU64,
@@ -85,6 +89,12 @@ struct Pool {
 static POOLS: SpinMutex<Vec<Arc<Pool>>, Brief> = SpinMutex::new(Vec::new());
 /// Whether there is or was one. Relaxed: it only saves work.
 static ANY: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// The [`give_back`] of the request that the thread makes, which does not wait for it: it
+    /// would come to the same again.
+    static OWN: Cell<u64> = const { Cell::new(0) };
+}
 
 impl Pool {
     fn handle(&self) -> CUmemoryPool {
@@ -139,24 +149,31 @@ impl Pool {
         }
     }
 
-    /// Whether what it has beyond the limit is back. Asked by who has the turn.
+    /// Whether what it had beyond the limit is back.
     fn is_within_limit(&self) -> bool {
-        if self.beyond.load(Ordering::Relaxed) == 0 {
+        let beyond = self.beyond.load(Ordering::Relaxed);
+        if beyond == 0 {
             return true;
         }
-        if !capture::any() {
+        // What the program told it to keep has to wait for the end of captures.
+        let reserved = if capture::any() {
+            self.read()
+        } else {
             self.trim(Bytes::ZERO);
-        }
-        if !self.device.quota.is_beyond_limit() {
-            self.beyond.store(0, Ordering::Relaxed);
-        }
-        self.beyond.load(Ordering::Relaxed) == 0
+            self.reserved.bytes()
+        };
+        let is_back = reserved.get() <= self.within.load(Ordering::Relaxed)
+            || !self.device.quota.is_beyond_limit();
+        // Not where there is more by now.
+        let order = Ordering::Relaxed;
+        is_back && (self.beyond.compare_exchange(beyond, 0, order, order)).is_ok()
     }
 
-    /// What it has beyond the limit, as far as that is worth a wait.
-    fn awaited(&self) -> Option<u64> {
+    /// Whether it has something beyond the limit that is worth a wait.
+    fn is_awaited(&self) -> bool {
         let beyond = self.beyond.load(Ordering::Relaxed);
-        (beyond != 0 && beyond != self.in_vain.load(Ordering::Relaxed)).then_some(beyond)
+        let is_none = [0, OWN.get(), self.in_vain.load(Ordering::Relaxed)].contains(&beyond);
+        !is_none
     }
 
     /// Reads what it has reserved, and counts that.
@@ -194,6 +211,7 @@ fn pool(handle: CUmemoryPool, device: &'static Device, is_own: bool) -> Arc<Pool
         reserved: LastRead::new(),
         piece: AtomicU64::new(PIECE.get()),
         beyond: AtomicU64::new(0),
+        within: AtomicU64::new(0),
         in_vain: AtomicU64::new(0),
         passing,
     });
@@ -240,6 +258,29 @@ pub(super) fn trim(device: CUdevice) -> Bytes {
         .fold(Bytes::ZERO, Bytes::saturating_add)
 }
 
+/// Waits, for so long at the most, until the pools of a device have back what they took
+/// beyond the limit: streams have yet to get there.
+pub(super) fn await_back(device: CUdevice, most: Duration) {
+    const PAUSE: Duration = Duration::from_millis(1);
+    let mut late = pools(|on| on == device);
+    late.retain(|pool| pool.is_awaited());
+    let mut next = Instant::now();
+    let are_back = late.is_empty()
+        || wait_within(most, || {
+            if Instant::now() >= next {
+                late.retain(|pool| pool.is_awaited() && !pool.is_within_limit());
+                next = Instant::now() + PAUSE;
+            }
+            late.is_empty() || capture::any()
+        });
+    if !are_back {
+        for pool in late {
+            let beyond = pool.beyond.load(Ordering::Relaxed);
+            pool.in_vain.store(beyond, Ordering::Relaxed);
+        }
+    }
+}
+
 /// How many bytes of a device the program holds in pools, at least.
 pub(super) fn used(device: CUdevice) -> Bytes {
     let all = pools(|on| on == device).into_iter();
@@ -267,6 +308,7 @@ pub(crate) fn allocate(
     relief::below_soft(device, size);
     let request = || below_limit(&pool, size, stream, &mut call, &made);
     let served = after_frees(&pool, size, request);
+    OWN.set(0);
     served.unwrap_or_else(|| refuse(device, FAMILY, size))
 }
 
@@ -297,7 +339,7 @@ fn below_limit(
     // what it has grown by does not show.
     let may_pass = within.is_some() && (!was_beyond || !growth.is_zero());
     if may_pass && device.quota.is_beyond_limit() && passes() {
-        give_back(pool, made(), stream);
+        give_back(pool, made(), stream, before);
         return None;
     }
     families.served(FAMILY);
@@ -310,11 +352,13 @@ fn below_limit(
 }
 
 /// Gives memory back in the order of its stream that a pool has taken beyond the
-/// limit.
-fn give_back(pool: &Pool, address: CUdeviceptr, stream: CUstream) {
+/// limit, when it had so much before.
+fn give_back(pool: &Pool, address: CUdeviceptr, stream: CUstream, before: Bytes) {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed) + 1;
+    pool.within.store(before.get(), Ordering::Relaxed);
     pool.beyond.store(number, Ordering::Relaxed);
+    OWN.set(number);
     // SAFETY: memory that the program does not know of, in the order of the
     // stream that it was taken for.
     own_call(|| unsafe { real::cuMemFreeAsync(address, stream) });

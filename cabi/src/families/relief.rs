@@ -78,7 +78,7 @@ impl Relief {
         let pools = device::pools_on(self.device.handle).into_iter();
         let ours = pools.map(|pool| pool.give_room(|| self.left()));
         let ours = ours.fold(Bytes::ZERO, Bytes::saturating_add);
-        ours.saturating_add(trim(self.device.handle))
+        ours.saturating_add(trim(self.device, self.left()))
     }
 }
 
@@ -163,20 +163,33 @@ pub(super) fn below_soft(device: &Device, size: Bytes) {
 }
 
 /// Makes CUDA's own pools and graphs give back what they do not use of a
-/// device. Returns how many bytes went.
-fn trim(device: CUdevice) -> Bytes {
+/// device, after a wait, of so long at the most, for what pools took beyond the limit.
+/// Returns how many bytes went.
+fn trim(device: &'static Device, most: Duration) -> Bytes {
+    let before = device.quota.reserved();
     if capture::any() {
-        look(device);
-        return Bytes::ZERO;
+        look(device.handle);
+        return before.saturating_sub(device.quota.reserved());
     }
-    async_pools::trim(device).saturating_add(graphs::trim(device))
+    if device.quota.is_beyond_limit() {
+        async_pools::await_back(device.handle, most);
+    }
+    let went = async_pools::trim(device.handle).saturating_add(graphs::trim(device.handle));
+    went.max(before.saturating_sub(device.quota.reserved()))
+}
+
+/// The same where our own pools are short.
+fn give_back_to_ours(handle: CUdevice) -> bool {
+    let device = devices::device(handle);
+    let left = patience(device).unwrap_or_default();
+    !trim(device, left).is_zero()
 }
 
 /// Makes our pools know what else there is on a device: whoever is short there
 /// makes CUDA's own pools give back, and counts what the program holds of them.
 pub(crate) fn join() {
     shortage::join(shortage::Elsewhere {
-        give_back: |device| !trim(device).is_zero(),
+        give_back: give_back_to_ours,
         held: super::held,
         look,
     });

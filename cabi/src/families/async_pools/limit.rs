@@ -5,7 +5,6 @@
 //! while no other such request to a pool of the device is. Cost: two more questions
 //! to the driver where the quota leaves too little.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use vramalloc_core::Bytes;
@@ -69,9 +68,8 @@ fn is_idle(stream: CUstream) -> bool {
 }
 
 /// Makes a request, and again as long as there are frees that streams have yet to
-/// get to, the pool's own of what passed the limit before, or others that may leave it
-/// something: the driver itself would wait. New ones are waited for only if it fits
-/// beside what the program holds.
+/// get to, or others that may leave it something: the driver itself would wait.
+/// New ones are waited for only if it fits beside what the program holds.
 pub(super) fn after_frees<T>(
     pool: &Pool,
     size: Bytes,
@@ -85,7 +83,6 @@ pub(super) fn after_frees<T>(
     };
     let changes = || (frees::reached(), device.quota.landings());
     let (mut seen, newest) = (changes(), frees::newest());
-    let beyond = pool.awaited();
     let mut answer = request();
     if answer.is_some() {
         return answer;
@@ -97,8 +94,7 @@ pub(super) fn after_frees<T>(
             return true;
         }
         let left = frees::look(device.handle);
-        let is_beyond = beyond.is_some() && pool.awaited() == beyond && fits();
-        let is_old = is_beyond || left.is_some_and(|free| free <= newest);
+        let is_old = left.is_some_and(|free| free <= newest);
         if !is_old && ((left.is_none() && changes() == seen) || !fits()) {
             return true;
         }
@@ -112,7 +108,6 @@ pub(super) fn after_frees<T>(
     });
     if !is_over {
         frees::waited_in_vain(device.handle);
-        (pool.in_vain).store(beyond.unwrap_or_default(), Ordering::Relaxed);
     }
     answer
 }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
+use crate::arena::direct::Kind;
 use crate::arena::inspect::TRIES;
 use crate::counters::calls::Shortage;
 use crate::driver::{Driver, MemInfo};
@@ -135,7 +136,8 @@ impl<D: Driver> Arena<D> {
         if !self.is_short(error) {
             return;
         }
-        let wanted = self.watch.ooms || self.events_kept() > 0;
+        // Of the host the driver says nothing.
+        let wanted = self.kind == Kind::Device && (self.watch.ooms || self.events_kept() > 0);
         need.info
             .set(wanted.then(|| self.ask_memory().ok()).flatten());
         need.reserved.set(self.quota.reserved());

@@ -47,6 +47,8 @@ pub(super) struct DeviceBrief {
     driver_memory_calls: u64,
     out_of_memory: u64,
     out_of_memory_at_limit: u64,
+    /// Of page-locked memory of its contexts.
+    out_of_host_memory: u64,
     refused_past_pool: u64,
     bad_frees: u64,
     owners: Vec<Owner>,
@@ -86,6 +88,11 @@ impl DeviceBrief {
             driver_memory_calls: sum(Arena::memory_calls),
             out_of_memory: sum(|arena| arena.ooms),
             out_of_memory_at_limit: sum(|arena| arena.limit_ooms),
+            out_of_host_memory: file
+                .hosts
+                .iter()
+                .filter(|arena| arena.device == device)
+                .fold(0, |sum, arena| arena.ooms.saturating_add(sum)),
             refused_past_pool: refused,
             bad_frees: sum(|arena| arena.bad_frees),
             owners: owners::on(file, device),
@@ -164,6 +171,12 @@ impl DeviceBrief {
             (all, 0) => parts.push(format!("{all} out of memory")),
             (all, some) => parts.push(format!("{all} out of memory ({some} at the limit)")),
         }
+        if self.out_of_host_memory > 0 {
+            parts.push(format!(
+                "{} out of page-locked memory",
+                self.out_of_host_memory
+            ));
+        }
         if self.refused_past_pool > 0 {
             parts.push(format!("{} refused", self.refused_past_pool));
         }
@@ -183,8 +196,9 @@ impl DeviceBrief {
     }
 
     pub(super) fn failed(&self) -> u64 {
+        let out_of_memory = self.out_of_memory.saturating_add(self.out_of_host_memory);
         let more = self.refused_past_pool.saturating_add(self.bad_frees);
-        self.out_of_memory.saturating_add(more)
+        out_of_memory.saturating_add(more)
     }
 }
 

@@ -259,11 +259,14 @@ impl<F: Clone> ArenaState<F> {
     ///
     /// It is worth the look where limbo holds enough for the request, and for
     /// a page; a chunk that fits but for a remainder of less than a page is
-    /// the one that was taken for such a request.
+    /// the one that was taken for such a request. Where requests were refused for which
+    /// there was enough in pieces, no piece is cut either before that look: it may be of a
+    /// chunk that is idle then.
     fn opens_too_early(&self, id: BlockId, fit: Fit) -> bool {
-        !self.heap.fits_closely(id, fit)
-            && self.counters.limbo() >= fit.size.max(PAGE)
-            && self.heap.is_of_idle(id)
+        let is_careful = || self.packing.as_ref().is_some_and(Packing::is_careful);
+        let cuts_chunk = || !self.heap.fits_closely(id, fit) && self.heap.is_of_idle(id);
+        self.counters.limbo() >= fit.size.max(PAGE)
+            && (cuts_chunk() || (fit.pool == Pool::Large && is_careful()))
     }
 
     /// Gives a block that was cut for a request to the program.

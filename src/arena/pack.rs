@@ -47,12 +47,12 @@ impl<D: Driver> Arena<D> {
         // What waits for the device would disturb a capture, and a lane whose
         // chunks are held gives none back.
         let may = self.driver.may_fence() && !self.holds();
-        if may {
-            // What the driver says is learned: it decides whether the program is large.
+        let knows = |is: fn(&Packing) -> bool| self.state.lock().packing.as_ref().is_some_and(is);
+        if may && knows(Packing::may_be_on) {
+            // What the driver says is learned.
             let _ = self.device_total();
         }
-        let packs = self.state.lock().packing.as_ref().map(Packing::is_on);
-        if packs != Some(true) {
+        if !knows(Packing::is_on) {
             return self.grow(want, need);
         }
         let available = may.then(|| self.available());

@@ -113,6 +113,7 @@ const VAIN: u32 = 8;
 /// have, in percent.
 const LEAST: Bytes = Bytes::mib(256);
 const LEAST_PART: u64 = 25;
+const LEAST_AT_ALL: Bytes = Bytes::mib(16);
 
 /// Where one comes down that held so much, what is kept for it is called back.
 const CALLED_BACK: Bytes = Bytes::mib(64);
@@ -197,7 +198,13 @@ impl Packing {
     /// Whether the program is large enough.
     pub(crate) fn is_on(&self) -> bool {
         let is_known = !self.capacity.is_zero();
-        self.peak >= LEAST || (is_known && self.peak >= percent(self.capacity, LEAST_PART))
+        let has_much = || is_known && self.peak >= percent(self.capacity, LEAST_PART);
+        self.peak >= LEAST || (self.may_be_on() && has_much())
+    }
+
+    /// Whether it is on a small device.
+    pub(crate) fn may_be_on(&self) -> bool {
+        self.peak >= LEAST_AT_ALL
     }
 
     /// So much there could be.
@@ -268,6 +275,11 @@ impl Packing {
         }
     }
 
+    /// Whether it was refused something lately for which there was as much in pieces.
+    pub(crate) fn is_careful(&self) -> bool {
+        self.requests.is_careful()
+    }
+
     /// Everything is gone.
     pub(crate) fn forget(&mut self) {
         *self = Packing::default();
@@ -328,7 +340,7 @@ impl Packing {
     /// Who is to share a chunk that is taken for a request of this size, where so much is
     /// live, and free in pieces of chunks in use, none of which serves it.
     pub(crate) fn sharing(&self, size: Bytes, pieces: Bytes, live: Bytes) -> Sharing {
-        if self.requests.is_careful() {
+        if self.is_careful() {
             Sharing::Nobody
         } else if self.is_in_run(size) && pieces > percent(live, SCATTERED) {
             Sharing::Alike
@@ -364,7 +376,7 @@ impl Packing {
     }
 
     fn is_settled(&self, size: Option<Bytes>) -> bool {
-        self.knows(size) || self.is_spent()
+        self.knows(size) || (self.is_spent() && !self.is_careful())
     }
 
     /// What the peak leaves of `capacity`.

@@ -291,7 +291,7 @@ def check_limit(place, results, programs, way, kind):
 
 def check_pool_at_limit(place, results, programs, kind):
     """A pool of CUDA's that passed the limit serves again after what it gave back."""
-    outcome = run(place, [programs.path("pools_at_limit", kind), "1", "2000000"], "limit:32M")
+    outcome = run(place, [programs.path("pools_at_limit", kind), "1", "100000"], "limit:32M")
     title = f"pools_at_limit {kind}, limit:32M: goes on after what it gave back"
     good = outcome.status == 0 and outcome.output.startswith("served 2,")
     results.check(GROUP, title, good, f"{outcome.output}; {outcome.why()}", outcome.output)

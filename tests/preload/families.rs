@@ -416,8 +416,8 @@ fn many_pools_pass_the_limit_by_one_piece_together() {
 fn what_a_pool_gives_back_that_passed_the_limit_is_waited_for() {
     const LONG: &str = "2000000000000";
     let cases = [
-        ("32M", "500000", None, 2),
-        ("66M", "500000", Some("plain"), 3),
+        ("32M", "50000", None, 2),
+        ("66M", "50000", Some("plain"), 3),
         ("32M", LONG, None, 0),
         // The other pool's memory makes up for it then, and this pool goes on.
         ("66M", LONG, Some("plain"), 2),
@@ -431,5 +431,18 @@ fn what_a_pool_gives_back_that_passed_the_limit_is_waited_for() {
             assert_eq!(number(&outcome, "served"), served, "{}", outcome.what);
             assert!(number(&outcome, "waited") < 500, "{}", outcome.stdout);
         }
+    }
+}
+
+/// What a pool took beyond the limit goes back however often it is asked meanwhile: nothing
+/// that the program keeps comes to lie there.
+#[test]
+fn a_pool_passes_the_limit_once_and_for_a_while() {
+    for kind in Kind::each() {
+        let conf = "limit:128M,room_wait_ms:20";
+        let run = Run::preloaded("pools_at_limit", kind).conf(conf);
+        let outcome = done(&run.env("SIM_CUDA_MEMORY", "2G").arg("turns"));
+        assert_eq!(number(&outcome, "reserved"), 128, "{}", outcome.what);
+        assert!(peak(&outcome) <= (128 + 64) * MIB, "{}", outcome.what);
     }
 }

@@ -392,3 +392,19 @@ fn what_the_driver_keeps_leaves_the_limit() {
         assert_eq!(last(&run), 0, "{run}");
     }
 }
+
+/// A small block that comes to lie beside a freed one still in limbo, in the chunk that is
+/// needed whole next, is no reason to be refused that in each round.
+#[test]
+fn a_program_that_repeats_is_not_refused_each_time() {
+    const ROUNDS: usize = 200;
+    let round = ["plain:11673K", "give", "plain:2355K", "plain:12902K", "all"].join(" ");
+    for strategy in ["auto_growth", "mapped"] {
+        let steps = [round.as_str(); ROUNDS].join(" ");
+        let run = run(Kind::Driver, strategy, &steps).env("SIM_CUDA_MEMORY", "28M");
+        let outcome = run.go();
+        outcome.quiet(0).no_violations();
+        let refused = outcome.stdout.matches(": 2\n").count();
+        assert!(refused < ROUNDS / 20, "{refused}: {}", outcome.stdout);
+    }
+}

@@ -11,6 +11,11 @@
  * after that, for which there is room in one piece. With "plain", as much as another
  * pool gives back meanwhile (32 MiB) is asked for before, and not from a pool. Prints
  * how many of these were served, and how many milliseconds the last one waited.
+ *
+ *   pools_at_limit turns
+ *
+ * One pool is asked on a busy stream and on one with nothing to do in turn. Prints how
+ * many MiB it has reserved when all is done.
  */
 #include "families.h"
 
@@ -90,7 +95,37 @@ static void *use_pool(void *unused) {
     return NULL;
 }
 
+static int take_turns(void) {
+    enum { BLOCKS = 10, ROUNDS = 20, RESERVED = 5 };
+    gpu_stream busy, idle;
+    address blocks[BLOCKS], more;
+    unsigned long long reserved = 0;
+    void *pool;
+    GPU(gpu_set_device(0));
+    GPU(gpu_stream_create(&busy));
+    GPU(gpu_stream_create(&idle));
+    GPU(CALL("cuMemPoolCreate", (void **, const void *), &pool, &here));
+    for (int i = 0; i < BLOCKS; i++)
+        GPU(take(&blocks[i], 12 * MIB, pool, busy));
+    for (int i = 0; i < BLOCKS - 2; i += 2)
+        GPU(CALL("cuMemFreeAsync", (address, void *), blocks[i], busy));
+    GPU(gpu_stream_sync(busy));
+    GPU(gpu_spin(busy, 2000000000));
+    for (int i = 0; i < ROUNDS; i++) {
+        take(&more, 16 * MIB, pool, busy);
+        take(&more, 16 * MIB, pool, idle);
+    }
+    GPU(gpu_sync());
+    GPU(CALL("cuMemPoolTrimTo", (void *, size_t), pool, 0));
+    GPU(CALL("cuMemPoolGetAttribute", (void *, int, void *), pool, RESERVED,
+             &reserved));
+    printf("reserved %llu\n", reserved >> 20);
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    if (argc == 2 && !strcmp(argv[1], "turns"))
+        return take_turns();
     int count = argc >= 2 && argc <= 4 ? atoi(argv[1]) : 0;
     pthread_t threads[MOST];
     busy_ns = argc >= 3 ? strtoull(argv[2], NULL, 10) : 0;

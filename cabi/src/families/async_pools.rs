@@ -25,8 +25,8 @@ mod limit;
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use spin::mutex::SpinMutex;
@@ -73,22 +73,33 @@ struct Pool {
     /// The size of the pieces in which it grows. Relaxed: an estimate, which only
     /// falls.
     piece: AtomicU64,
-    /// Which of all [`give_back`]s left it memory beyond the limit; 0 where it has none.
-    /// Relaxed, as the next two: they guard no other memory.
-    beyond: AtomicU64,
-    /// What it had reserved before that.
-    within: AtomicU64,
-    /// The one that was waited for in vain: not again, as what its stream does
-    /// before may go on for ever.
-    in_vain: AtomicU64,
+    /// What it has beyond the limit.
+    excess: SpinMutex<Option<Excess>, Brief>,
     /// The turn of requests that may pass the limit: all pools of the device have it in
     /// common.
     passing: Arc<Busy>,
 }
 
+/// What a pool took beyond the limit and gave back in the order of a stream.
+#[derive(Copy, Clone)]
+struct Excess {
+    /// Which of all [`give_back`]s it was.
+    number: u64,
+    stream: usize,
+    /// What was reserved before: with that it is back.
+    before: Bytes,
+    /// Where it lies, if what is new is handed out from its beginning.
+    from: CUdeviceptr,
+    to: CUdeviceptr,
+}
+
 static POOLS: SpinMutex<Vec<Arc<Pool>>, Brief> = SpinMutex::new(Vec::new());
 /// Whether there is or was one. Relaxed: it only saves work.
 static ANY: AtomicBool = AtomicBool::new(false);
+
+/// The streams on which a wait for what is beyond the limit was in vain: not again, as what
+/// they do may go on for ever.
+static STUCK: SpinMutex<Vec<usize>, Brief> = SpinMutex::new(Vec::new());
 
 thread_local! {
     /// The [`give_back`] of the request that the thread makes, which does not wait for it: it
@@ -151,10 +162,9 @@ impl Pool {
 
     /// Whether what it had beyond the limit is back.
     fn is_within_limit(&self) -> bool {
-        let beyond = self.beyond.load(Ordering::Relaxed);
-        if beyond == 0 {
+        let Some(excess) = *self.excess.lock() else {
             return true;
-        }
+        };
         // What the program told it to keep has to wait for the end of captures.
         let reserved = if capture::any() {
             self.read()
@@ -162,18 +172,30 @@ impl Pool {
             self.trim(Bytes::ZERO);
             self.reserved.bytes()
         };
-        let is_back = reserved.get() <= self.within.load(Ordering::Relaxed)
-            || !self.device.quota.is_beyond_limit();
+        if reserved > excess.before && self.device.quota.is_beyond_limit() {
+            return false;
+        }
+        STUCK.lock().retain(|stream| *stream != excess.stream);
         // Not where there is more by now.
-        let order = Ordering::Relaxed;
-        is_back && (self.beyond.compare_exchange(beyond, 0, order, order)).is_ok()
+        let mut place = self.excess.lock();
+        if place.is_some_and(|now| now.number == excess.number) {
+            *place = None;
+        }
+        place.is_none()
     }
 
     /// Whether it has something beyond the limit that is worth a wait.
     fn is_awaited(&self) -> bool {
-        let beyond = self.beyond.load(Ordering::Relaxed);
-        let is_none = [0, OWN.get(), self.in_vain.load(Ordering::Relaxed)].contains(&beyond);
-        !is_none
+        let excess = *self.excess.lock();
+        excess.is_some_and(|excess| {
+            excess.number != OWN.get() && !STUCK.lock().contains(&excess.stream)
+        })
+    }
+
+    /// Whether this may lie in what it has beyond the limit, which would stay then.
+    fn is_in_excess(&self, address: CUdeviceptr) -> bool {
+        let lies_in = |excess: Excess| (excess.from..excess.to).contains(&address);
+        (*self.excess.lock()).is_some_and(lies_in)
     }
 
     /// Reads what it has reserved, and counts that.
@@ -210,9 +232,7 @@ fn pool(handle: CUmemoryPool, device: &'static Device, is_own: bool) -> Arc<Pool
         calls: Gate::new(),
         reserved: LastRead::new(),
         piece: AtomicU64::new(PIECE.get()),
-        beyond: AtomicU64::new(0),
-        within: AtomicU64::new(0),
-        in_vain: AtomicU64::new(0),
+        excess: SpinMutex::new(None),
         passing,
     });
     pools.push(Arc::clone(&pool));
@@ -262,22 +282,26 @@ pub(super) fn trim(device: CUdevice) -> Bytes {
 /// beyond the limit: streams have yet to get there.
 pub(super) fn await_back(device: CUdevice, most: Duration) {
     const PAUSE: Duration = Duration::from_millis(1);
-    let mut late = pools(|on| on == device);
-    late.retain(|pool| pool.is_awaited());
+    let mut late: Vec<Weak<Pool>> = Vec::new();
+    let awaited = pools(|on| on == device).into_iter();
+    late.extend((awaited.filter(|pool| pool.is_awaited())).map(|pool| Arc::downgrade(&pool)));
+    if late.is_empty() || most.is_zero() {
+        return;
+    }
     let mut next = Instant::now();
-    let are_back = late.is_empty()
-        || wait_within(most, || {
-            if Instant::now() >= next {
-                late.retain(|pool| pool.is_awaited() && !pool.is_within_limit());
-                next = Instant::now() + PAUSE;
-            }
-            late.is_empty() || capture::any()
-        });
-    if !are_back {
-        for pool in late {
-            let beyond = pool.beyond.load(Ordering::Relaxed);
-            pool.in_vain.store(beyond, Ordering::Relaxed);
+    let is_late = |pool: &Pool| pool.is_awaited() && !pool.is_within_limit();
+    let are_back = wait_within(most, || {
+        if Instant::now() >= next {
+            late.retain(|pool| pool.upgrade().is_some_and(|pool| is_late(&pool)));
+            next = Instant::now() + PAUSE;
         }
+        late.is_empty() || capture::any()
+    });
+    if !are_back {
+        let late = late.iter().filter_map(Weak::upgrade);
+        let excess = late.filter_map(|pool| *pool.excess.lock());
+        let streams: Vec<usize> = excess.map(|excess| excess.stream).collect();
+        STUCK.lock().extend(streams);
     }
 }
 
@@ -323,7 +347,11 @@ fn below_limit(
     let device = pool.device;
     let (within, asked) = leave(pool, size, stream)?;
     let (before, was_beyond) = (pool.reserved.bytes(), device.quota.is_beyond_limit());
-    let result = relief::with_room(Some(device.handle), call);
+    let mut ask = || match within {
+        Some(_) => outside_excess(pool, stream, call, made),
+        None => call(),
+    };
+    let result = relief::with_room(Some(device.handle), &mut ask);
     let (families, quota) = (&device.families, &device.quota);
     let now = (pool.reserved).take(families, quota, FAMILY, asked, || pool.attribute(RESERVED));
     let growth = now.saturating_sub(before);
@@ -338,8 +366,13 @@ fn below_limit(
     // Room that the pool had may be gone: others make pools give back, and then
     // what it has grown by does not show.
     let may_pass = within.is_some() && (!was_beyond || !growth.is_zero());
-    if may_pass && device.quota.is_beyond_limit() && passes() {
-        give_back(pool, made(), stream, before);
+    let is_beyond = may_pass && device.quota.is_beyond_limit() && passes();
+    if is_beyond {
+        give_back(pool, made(), stream, (before, growth), was_beyond);
+        return None;
+    }
+    if within.is_some() && pool.is_in_excess(made()) {
+        free_unseen(made(), stream);
         return None;
     }
     families.served(FAMILY);
@@ -351,17 +384,58 @@ fn below_limit(
     Some(result)
 }
 
-/// Gives memory back in the order of its stream that a pool has taken beyond the
-/// limit, when it had so much before.
-fn give_back(pool: &Pool, address: CUdeviceptr, stream: CUstream, before: Bytes) {
-    static MADE: AtomicU64 = AtomicU64::new(0);
-    let number = MADE.fetch_add(1, Ordering::Relaxed) + 1;
-    pool.within.store(before.get(), Ordering::Relaxed);
-    pool.beyond.store(number, Ordering::Relaxed);
-    OWN.set(number);
-    // SAFETY: memory that the program does not know of, in the order of the
-    // stream that it was taken for.
+/// Makes a request, and again as long as it is served from what its pool has beyond the
+/// limit, which would stay then; what it got there goes back.
+fn outside_excess(
+    pool: &Pool,
+    stream: CUstream,
+    call: &mut dyn FnMut() -> CudaResult,
+    made: &dyn Fn() -> CUdeviceptr,
+) -> CudaResult {
+    const MOST: usize = 32;
+    let mut inside = Vec::new();
+    let mut result = call();
+    while result == 0 && inside.len() < MOST && pool.is_in_excess(made()) {
+        inside.push(made());
+        result = call();
+    }
+    for address in inside {
+        free_unseen(address, stream);
+    }
+    result
+}
+
+/// Frees what the program does not know of, in the order of the stream that it was taken for.
+fn free_unseen(address: CUdeviceptr, stream: CUstream) {
+    // SAFETY: memory of ours, as above.
     own_call(|| unsafe { real::cuMemFreeAsync(address, stream) });
+}
+
+/// Gives memory back in the order of its stream that a pool has taken beyond the
+/// limit, by which it has grown.
+fn give_back(
+    pool: &Pool,
+    address: CUdeviceptr,
+    stream: CUstream,
+    (before, growth): (Bytes, Bytes),
+    was_beyond: bool,
+) {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let new = Excess {
+        number: MADE.fetch_add(1, Ordering::Relaxed) + 1,
+        stream: stream.addr(),
+        before,
+        from: address,
+        to: address.saturating_add(growth.get()),
+    };
+    {
+        let mut place = pool.excess.lock();
+        // What a stream with nothing to do took beside that is back at once.
+        let excess = place.filter(|_| was_beyond).unwrap_or(new);
+        *place = Some(excess);
+        OWN.set(excess.number);
+    }
+    free_unseen(address, stream);
     pool.is_within_limit();
 }
 
@@ -468,6 +542,9 @@ pub(crate) fn destroy(handle: CUmemoryPool, call: impl FnOnce() -> CudaResult) -
     if result != 0 {
         pool.calls.open(1);
         POOLS.lock().push(pool);
+    } else {
+        // It says no more when that is back.
+        *pool.excess.lock() = None;
     }
     result
 }

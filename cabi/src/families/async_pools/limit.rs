@@ -68,7 +68,7 @@ fn is_idle(stream: CUstream) -> bool {
 }
 
 /// Makes a request, and again as long as there are frees that streams have yet to
-/// get to, or others that may leave it something: the driver itself would wait.
+/// get to, of the program's or of what passed the limit before, or others that may leave it something: the driver itself would wait.
 /// New ones are waited for only if it fits beside what the program holds.
 pub(super) fn after_frees<T>(
     pool: &Pool,
@@ -81,6 +81,7 @@ pub(super) fn after_frees<T>(
     let Some(limit) = device.quota.limit().filter(|limit| size <= *limit) else {
         return request();
     };
+    let begun = Instant::now();
     let changes = || (frees::reached(), device.quota.landings());
     let (mut seen, newest) = (changes(), frees::newest());
     let mut answer = request();
@@ -89,13 +90,15 @@ pub(super) fn after_frees<T>(
     }
     let fits = || held(device.handle).saturating_add(size) <= limit;
     let mut next = Instant::now();
-    let is_over = wait_within(relief::patience(device)?, || {
+    let left = relief::patience(device)?.saturating_sub(begun.elapsed());
+    let is_over = wait_within(left, || {
         if capture::any() {
             return true;
         }
         let left = frees::look(device.handle);
         let is_old = left.is_some_and(|free| free <= newest);
-        if !is_old && ((left.is_none() && changes() == seen) || !fits()) {
+        let is_quiet = || left.is_none() && changes() == seen && !pool.is_awaited();
+        if !is_old && (is_quiet() || !fits()) {
             return true;
         }
         if Instant::now() >= next {

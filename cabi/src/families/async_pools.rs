@@ -13,28 +13,28 @@
 //! memory. Of the requests to pools of a device that could pass the limit so, one is made
 //! at a time. So the limit may be passed by one request in whole pieces, until its stream
 //! gets there; so long others to its pool wait, or are made on streams that have nothing to
-//! do, where what they take beyond the limit goes back at once. Each pool whose stream is
-//! busy may pass the limit so.
+//! do, where what they take beyond the limit goes back at once; none is served from what
+//! lies beyond it, which would stay then. Each pool whose stream is busy may pass the limit
+//! so. Who is short on the device waits for it.
 //!
 //! Owns the list of pools; its lock is taken alone. Cost: two questions to the
 //! driver for each request, and two more where the limit leaves little.
 
+mod excess;
 mod frees;
 mod limit;
 
-use std::cell::Cell;
 use std::ffi::c_int;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::Bytes;
 use vramalloc_core::busy::Busy;
 use vramalloc_core::families::LastRead;
 use vramalloc_core::gate::Gate;
-use vramalloc_core::patience::{Brief, wait_within};
+use vramalloc_core::patience::Brief;
 use vramalloc_core::stats::Family;
 
 use super::{MadeIn, PAGE, current_device, graphs, looked_after, owned, refuse, relief};
@@ -44,6 +44,8 @@ use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr, CUmemoryPool, CUstream, CudaResult};
 
+pub(super) use excess::await_back;
+use excess::{Excess, free_unseen, give_back, outside_excess};
 pub(crate) use frees::free;
 use limit::{after_frees, leave};
 
@@ -80,32 +82,9 @@ struct Pool {
     passing: Arc<Busy>,
 }
 
-/// What a pool took beyond the limit and gave back in the order of a stream.
-#[derive(Copy, Clone)]
-struct Excess {
-    /// Which of all [`give_back`]s it was.
-    number: u64,
-    stream: usize,
-    /// What was reserved before: with that it is back.
-    before: Bytes,
-    /// Where it lies, if what is new is handed out from its beginning.
-    from: CUdeviceptr,
-    to: CUdeviceptr,
-}
-
 static POOLS: SpinMutex<Vec<Arc<Pool>>, Brief> = SpinMutex::new(Vec::new());
 /// Whether there is or was one. Relaxed: it only saves work.
 static ANY: AtomicBool = AtomicBool::new(false);
-
-/// The streams on which a wait for what is beyond the limit was in vain: not again, as what
-/// they do may go on for ever.
-static STUCK: SpinMutex<Vec<usize>, Brief> = SpinMutex::new(Vec::new());
-
-thread_local! {
-    /// The [`give_back`] of the request that the thread makes, which does not wait for it: it
-    /// would come to the same again.
-    static OWN: Cell<u64> = const { Cell::new(0) };
-}
 
 impl Pool {
     fn handle(&self) -> CUmemoryPool {
@@ -158,44 +137,6 @@ impl Pool {
         if piece >= PAGE.get() {
             self.piece.fetch_min(piece, Ordering::Relaxed);
         }
-    }
-
-    /// Whether what it had beyond the limit is back.
-    fn is_within_limit(&self) -> bool {
-        let Some(excess) = *self.excess.lock() else {
-            return true;
-        };
-        // What the program told it to keep has to wait for the end of captures.
-        let reserved = if capture::any() {
-            self.read()
-        } else {
-            self.trim(Bytes::ZERO);
-            self.reserved.bytes()
-        };
-        if reserved > excess.before && self.device.quota.is_beyond_limit() {
-            return false;
-        }
-        STUCK.lock().retain(|stream| *stream != excess.stream);
-        // Not where there is more by now.
-        let mut place = self.excess.lock();
-        if place.is_some_and(|now| now.number == excess.number) {
-            *place = None;
-        }
-        place.is_none()
-    }
-
-    /// Whether it has something beyond the limit that is worth a wait.
-    fn is_awaited(&self) -> bool {
-        let excess = *self.excess.lock();
-        excess.is_some_and(|excess| {
-            excess.number != OWN.get() && !STUCK.lock().contains(&excess.stream)
-        })
-    }
-
-    /// Whether this may lie in what it has beyond the limit, which would stay then.
-    fn is_in_excess(&self, address: CUdeviceptr) -> bool {
-        let lies_in = |excess: Excess| (excess.from..excess.to).contains(&address);
-        (*self.excess.lock()).is_some_and(lies_in)
     }
 
     /// Reads what it has reserved, and counts that.
@@ -278,33 +219,6 @@ pub(super) fn trim(device: CUdevice) -> Bytes {
         .fold(Bytes::ZERO, Bytes::saturating_add)
 }
 
-/// Waits, for so long at the most, until the pools of a device have back what they took
-/// beyond the limit: streams have yet to get there.
-pub(super) fn await_back(device: CUdevice, most: Duration) {
-    const PAUSE: Duration = Duration::from_millis(1);
-    let mut late: Vec<Weak<Pool>> = Vec::new();
-    let awaited = pools(|on| on == device).into_iter();
-    late.extend((awaited.filter(|pool| pool.is_awaited())).map(|pool| Arc::downgrade(&pool)));
-    if late.is_empty() || most.is_zero() {
-        return;
-    }
-    let mut next = Instant::now();
-    let is_late = |pool: &Pool| pool.is_awaited() && !pool.is_within_limit();
-    let are_back = wait_within(most, || {
-        if Instant::now() >= next {
-            late.retain(|pool| pool.upgrade().is_some_and(|pool| is_late(&pool)));
-            next = Instant::now() + PAUSE;
-        }
-        late.is_empty() || capture::any()
-    });
-    if !are_back {
-        let late = late.iter().filter_map(Weak::upgrade);
-        let excess = late.filter_map(|pool| *pool.excess.lock());
-        let streams: Vec<usize> = excess.map(|excess| excess.stream).collect();
-        STUCK.lock().extend(streams);
-    }
-}
-
 /// How many bytes of a device the program holds in pools, at least.
 pub(super) fn used(device: CUdevice) -> Bytes {
     let all = pools(|on| on == device).into_iter();
@@ -332,7 +246,7 @@ pub(crate) fn allocate(
     relief::below_soft(device, size);
     let request = || below_limit(&pool, size, stream, &mut call, &made);
     let served = after_frees(&pool, size, request);
-    OWN.set(0);
+    excess::request_is_over();
     served.unwrap_or_else(|| refuse(device, FAMILY, size))
 }
 
@@ -382,61 +296,6 @@ fn below_limit(
     }
     looked_after(now != before);
     Some(result)
-}
-
-/// Makes a request, and again as long as it is served from what its pool has beyond the
-/// limit, which would stay then; what it got there goes back.
-fn outside_excess(
-    pool: &Pool,
-    stream: CUstream,
-    call: &mut dyn FnMut() -> CudaResult,
-    made: &dyn Fn() -> CUdeviceptr,
-) -> CudaResult {
-    const MOST: usize = 32;
-    let mut inside = Vec::new();
-    let mut result = call();
-    while result == 0 && inside.len() < MOST && pool.is_in_excess(made()) {
-        inside.push(made());
-        result = call();
-    }
-    for address in inside {
-        free_unseen(address, stream);
-    }
-    result
-}
-
-/// Frees what the program does not know of, in the order of the stream that it was taken for.
-fn free_unseen(address: CUdeviceptr, stream: CUstream) {
-    // SAFETY: memory of ours, as above.
-    own_call(|| unsafe { real::cuMemFreeAsync(address, stream) });
-}
-
-/// Gives memory back in the order of its stream that a pool has taken beyond the
-/// limit, by which it has grown.
-fn give_back(
-    pool: &Pool,
-    address: CUdeviceptr,
-    stream: CUstream,
-    (before, growth): (Bytes, Bytes),
-    was_beyond: bool,
-) {
-    static MADE: AtomicU64 = AtomicU64::new(0);
-    let new = Excess {
-        number: MADE.fetch_add(1, Ordering::Relaxed) + 1,
-        stream: stream.addr(),
-        before,
-        from: address,
-        to: address.saturating_add(growth.get()),
-    };
-    {
-        let mut place = pool.excess.lock();
-        // What a stream with nothing to do took beside that is back at once.
-        let excess = place.filter(|_| was_beyond).unwrap_or(new);
-        *place = Some(excess);
-        OWN.set(excess.number);
-    }
-    free_unseen(address, stream);
-    pool.is_within_limit();
 }
 
 /// The pool that serves a request; `None` where its memory is no device's, or

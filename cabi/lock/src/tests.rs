@@ -37,21 +37,23 @@ fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
 #[test]
 fn what_all_have_counted_is_whole() {
     const EACH: u64 = 200_000;
-    let (lock, ends) = (made(), AtomicBool::new(false));
+    let (lock, ends, is_shared) = (made(), AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
         let owner = scope.spawn(|| {
             let key = biased(lock);
-            let mut by_bias = 0;
-            for _ in 0..EACH {
+            let (mut by_bias, mut count) = (0, 0);
+            // As long as it takes until others have come in between.
+            while count < EACH || !is_shared.load(Ordering::Relaxed) {
+                count += 1;
                 let entered = key.enter().map(BiasedGuard::from);
                 by_bias += u64::from(entered.is_some());
                 let mut guard = entered.unwrap_or_else(|| key.stay(lock.lock()));
                 *guard += 1;
             }
-            by_bias
+            (by_bias, count)
         });
         let others = [0, 1, 2].map(|which| {
-            let ends = &ends;
+            let (ends, is_shared) = (&ends, &is_shared);
             scope.spawn(move || {
                 let mut count = 0;
                 while !ends.load(Ordering::Relaxed) {
@@ -63,16 +65,17 @@ fn what_all_have_counted_is_whole() {
                     if let Some(guard) = held.first_mut() {
                         **guard += 1;
                         count += 1;
+                        is_shared.store(true, Ordering::Relaxed);
                     }
                     thread::yield_now();
                 }
                 count
             })
         });
-        let by_bias = owner.join().unwrap();
+        let (by_bias, count) = owner.join().unwrap();
         ends.store(true, Ordering::Relaxed);
         let of_others: u64 = others.map(|other| other.join().unwrap()).iter().sum();
-        assert_eq!(*lock.lock(), EACH + of_others);
+        assert_eq!(*lock.lock(), count + of_others);
         assert!(by_bias > 0 && of_others > 0, "{by_bias} {of_others}");
     });
 }

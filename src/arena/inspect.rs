@@ -297,11 +297,8 @@ impl<D: Driver> Arena<D> {
     /// Asks the driver what the device has, and tells the recording, if there is one.
     pub(super) fn ask_memory(&self) -> Result<MemInfo, Code> {
         let info = self.driver.mem_info()?;
+        let reserved = self.learn(info);
         let MemInfo { free, total } = info;
-        let reserved = self.quota.reserved();
-        self.quota.room.learn(free, total, reserved);
-        let limit = self.quota.limit().unwrap_or(Bytes::MAX);
-        self.note_left(free.min(limit.saturating_sub(reserved)));
         self.tell(&Mark::Memory {
             free,
             total,
@@ -310,13 +307,24 @@ impl<D: Driver> Arena<D> {
         Ok(info)
     }
 
-    /// So much the arena could take now.
-    fn note_left(&self, left: Bytes) {
+    /// Notes what the device has. Returns how much of it was reserved then.
+    fn learn(&self, MemInfo { free, total }: MemInfo) -> Bytes {
+        let (reserved, left) = (self.quota.reserved(), self.left_of(free));
+        self.quota.room.learn(free, total, reserved);
         let mut state = self.state.lock();
         let capacity = state.counters.reserved().saturating_add(left);
         if let Some(packing) = &mut state.packing {
             packing.learn(capacity);
         }
+        reserved
+    }
+
+    /// What the limit leaves of free memory.
+    fn left_of(&self, free: Bytes) -> Bytes {
+        let left = |limit: Bytes| limit.saturating_sub(self.quota.reserved());
+        self.quota
+            .limit()
+            .map_or(free, |limit| free.min(left(limit)))
     }
 
     /// The device's memory; nothing where the driver does not say.
@@ -332,11 +340,7 @@ impl<D: Driver> Arena<D> {
 
     /// What a chunk could take now: what the driver has, up to the limit.
     pub(super) fn available(&self) -> Result<Bytes, Code> {
-        let free = self.ask_memory()?.free;
-        Ok(match self.quota.limit() {
-            Some(limit) => free.min(limit.saturating_sub(self.quota.reserved())),
-            None => free,
-        })
+        Ok(self.left_of(self.ask_memory()?.free))
     }
 
     /// Free and total memory as the program should see them: what the driver
@@ -371,14 +375,7 @@ impl<D: Driver> Arena<D> {
             };
             state.obtainable().saturating_add(parts)
         };
-        let reserved = self.quota.reserved();
-        self.quota.room.learn(free, total, reserved);
-        let limit = self.quota.limit().unwrap_or(Bytes::MAX);
-        let left = free.min(limit.saturating_sub(reserved));
-        let state = &mut *self.state.lock();
-        if let Some(packing) = &mut state.packing {
-            packing.learn(state.counters.reserved().saturating_add(left));
-        }
+        let reserved = self.learn(MemInfo { free, total });
         let free = free.saturating_add(ours).min(total);
         match self.quota.limit() {
             None => MemInfo { free, total },

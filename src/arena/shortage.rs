@@ -136,7 +136,7 @@ impl<D: Driver> Arena<D> {
         if !self.is_short(error) {
             return;
         }
-        // Of the host the driver says nothing.
+        // The driver does not know how much memory of the host is free.
         let wanted = self.kind == Kind::Device && (self.watch.ooms || self.events_kept() > 0);
         need.info
             .set(wanted.then(|| self.ask_memory().ok()).flatten());

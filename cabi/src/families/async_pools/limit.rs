@@ -68,8 +68,9 @@ fn is_idle(stream: CUstream) -> bool {
 }
 
 /// Makes a request, and again as long as there are frees that streams have yet to
-/// get to, of the program's or of what passed the limit before, or others that may leave it something: the driver itself would wait.
-/// New ones are waited for only if it fits beside what the program holds.
+/// get to, of the program or of what passed the limit before, or others that may leave it
+/// something: the driver itself would wait. New ones are waited for only if it fits beside
+/// what the program holds.
 pub(super) fn after_frees<T>(
     pool: &Pool,
     size: Bytes,

@@ -322,7 +322,7 @@ impl HostDriver {
         if !is_any || !self.may_give_back() {
             return false;
         }
-        // Not in the head of the loop, where the lock would be held until its end.
+        // Taken out: the lock is not held during the driver's frees.
         let mut unwanted = std::mem::take(&mut *self.unwanted.lock());
         let before = unwanted.len();
         unwanted.retain(|&address| self.give_back(address).is_err());

@@ -50,6 +50,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::address::Bytes;
+use crate::busy::Busy;
 use crate::config::{
     Config, DeviceShare, FreeSync, GarbageThreshold, StrategyKind, ThreadCacheSize,
 };
@@ -117,6 +118,8 @@ pub struct Arena<D: Driver> {
     follows_frees: bool,
     /// Whether idle memory is to go back at the program's next free.
     owes: AtomicBool,
+    /// Held by the thread on the out-of-memory ladder.
+    ladder: Busy,
     /// Called at the end of calls; see [`Arena::followed_by`].
     then: Option<fn(CallEnd)>,
     watch: Watch,
@@ -227,6 +230,7 @@ impl<D: Driver> Arena<D> {
             scattered: AtomicBool::new(false),
             holds: AtomicBool::new(false),
             owes: AtomicBool::new(false),
+            ladder: Busy::new(),
             then: None,
             state: Lock::new(ArenaState::new(heap, Arc::clone(&hub), config, packing)),
             hub_serial: hub.serial(),

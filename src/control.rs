@@ -288,6 +288,7 @@ impl<C: Cells> ControlPage<C> {
 
 /// What a process knows of its orders. Relaxed: both words are of the thread
 /// that takes orders, but for a look that only saves work.
+#[derive(Default)]
 pub struct Desk {
     /// The version of the order that was looked at last.
     seen: AtomicU64,
@@ -296,37 +297,11 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// Nothing was seen yet.
-    #[must_use]
-    #[cfg(not(loom))]
-    pub const fn new() -> Desk {
-        Desk {
-            seen: AtomicU64::new(0),
-            taken: AtomicU64::new(0),
-        }
-    }
-
     /// Forgets the orders of a page that is made anew: their numbers and versions
     /// begin again.
     pub fn forget(&self) {
         self.seen.store(0, Ordering::Relaxed);
         self.taken.store(0, Ordering::Relaxed);
-    }
-
-    /// The same for the model checker.
-    #[must_use]
-    #[cfg(loom)]
-    pub fn new() -> Desk {
-        Desk {
-            seen: AtomicU64::new(0),
-            taken: AtomicU64::new(0),
-        }
-    }
-}
-
-impl Default for Desk {
-    fn default() -> Desk {
-        Desk::new()
     }
 }
 

@@ -267,12 +267,7 @@ impl Counters {
 
     /// A block of a chunk became free.
     #[inline]
-    pub(crate) fn joined(&mut self, info: BlockInfo, joined: &Joined) {
-        self.split_joined(info.pool, info.size, joined);
-    }
-
-    #[inline]
-    fn split_joined(&mut self, pool: Pool, size: Bytes, joined: &Joined) {
+    pub(crate) fn joined(&mut self, pool: Pool, size: Bytes, joined: &Joined) {
         let mut metrics = self.metrics.of(pool);
         if joined.shared {
             metrics.raise(Metric::InactiveSplitBytes, size.get());
@@ -292,8 +287,8 @@ impl Counters {
     }
 
     /// Free blocks of a range were claimed, or cut for that.
-    pub(crate) fn claimed(&mut self, pool: Pool, splits: Splits) {
-        let mut metrics = self.metrics.of(pool);
+    pub(crate) fn claimed(&mut self, splits: Splits) {
+        let mut metrics = self.metrics.of(Pool::Large);
         metrics.raise(Metric::InactiveSplit, splits.after);
         metrics.raise(Metric::InactiveSplitBytes, splits.after_bytes.get());
         metrics.lower(Metric::InactiveSplit, splits.before);
@@ -303,9 +298,9 @@ impl Counters {
     }
 
     /// A claim of a range ended, and these pieces of it are free.
-    pub(crate) fn ended_claim(&mut self, pool: Pool, free: &[(Bytes, Joined)]) {
+    pub(crate) fn ended_claim(&mut self, free: &[(Bytes, Joined)]) {
         for (size, joined) in free {
-            self.split_joined(pool, *size, joined);
+            self.joined(Pool::Large, *size, joined);
         }
         self.was_cached();
     }
@@ -385,13 +380,14 @@ impl Counters {
                 self.move_unit(Pool::Small, Pool::Large, unit);
             }
         }
-        self.ended_claim(Pool::Large, free);
+        self.ended_claim(free);
     }
 
     fn move_unit(&mut self, from: Pool, to: Pool, unit: Bytes) {
+        // The driver neither gave nor got it: in all, as much was taken and given back as before.
         let mut metrics = self.metrics.of(from);
-        metrics.lower(Metric::Segment, 1);
-        metrics.lower(Metric::ReservedBytes, unit.get());
+        metrics.pass_on(Metric::Segment, 1);
+        metrics.pass_on(Metric::ReservedBytes, unit.get());
         let mut metrics = self.metrics.of(to);
         metrics.raise(Metric::Segment, 1);
         metrics.raise(Metric::ReservedBytes, unit.get());

@@ -63,10 +63,16 @@ pub fn pack(members: &[Member<'_>], config: GroupConfig) -> Option<Vec<Pack>> {
         return Some(vec![lay_out(members, &all)?]);
     }
     let mut packs = Vec::new();
-    let mut layers = layers(members).into_iter().peekable();
+    let mut layers = layers(members).into_iter();
+    let size = |layer: &[usize]| {
+        let sizes = layer.iter().map(|&at| members[at].size);
+        sizes.fold(Bytes::ZERO, Bytes::saturating_add)
+    };
     while let Some(mut chosen) = layers.next() {
-        while !is_full(members, &chosen, config) {
+        let mut sum = size(&chosen);
+        while !is_full(chosen.len(), sum, config) {
             let Some(next) = layers.next() else { break };
+            sum = sum.saturating_add(size(&next));
             chosen.extend(next);
         }
         packs.push(lay_out(members, &chosen)?);
@@ -91,17 +97,14 @@ fn layers(members: &[Member<'_>]) -> Vec<Vec<usize>> {
 /// Whether the group takes no further layer: it has more members than the bound
 /// (a bound of 1 or less is none), or at least the configured memory, without
 /// padding.
-fn is_full(members: &[Member<'_>], chosen: &[usize], config: GroupConfig) -> bool {
+fn is_full(members: usize, sum: Bytes, config: GroupConfig) -> bool {
     if config.least_mib < 0.0 {
         return true;
     }
     let most = usize::try_from(config.most_members).unwrap_or(0);
-    let sum = chosen
-        .iter()
-        .fold(Bytes::ZERO, |sum, &at| sum.saturating_add(members[at].size));
     #[allow(clippy::cast_precision_loss, reason = "as Paddle compares them")]
     let mib = sum.get() as f64 / f64::from(1 << 20);
-    (most > 1 && chosen.len() > most) || mib >= config.least_mib
+    (most > 1 && members > most) || mib >= config.least_mib
 }
 
 fn lay_out(members: &[Member<'_>], chosen: &[usize]) -> Option<Pack> {

@@ -18,6 +18,7 @@
 //! among the lanes, of which there are as many as streams, per request; a
 //! mark per stream for a block that other streams used.
 
+mod ended;
 mod idle;
 mod uses;
 
@@ -30,6 +31,7 @@ use crate::driver::Driver;
 use crate::error::{Code, FreeError};
 use crate::sync::Lock;
 use crate::sync::atomic::{AtomicUsize, Ordering};
+use ended::{Ended, EndedLanes};
 use uses::Uses;
 
 /// At so many lanes, at first, comes a look for those that nobody needs: where
@@ -86,18 +88,11 @@ struct Lane<D: Driver> {
     kept: Vec<Address>,
 }
 
-/// A lane without a stream.
-struct Ended<D: Driver> {
-    arena: Arc<Arena<D>>,
-    /// After the last work of its stream; none where that is not marked.
-    fence: Option<D::Fence>,
-}
-
 struct Books<D: Streams> {
     serving: BTreeMap<LaneKey, Lane<D>>,
     /// The keys of those that serve, by the numbers of their arenas.
     keys: BTreeMap<u32, LaneKey>,
-    ended: Vec<Ended<D>>,
+    ended: EndedLanes<D>,
     /// At so many lanes comes a look for those that nobody needs. A stream that
     /// comes back after its lane was given up doubles it, once between looks:
     /// the program goes on using more streams than that.
@@ -105,6 +100,8 @@ struct Books<D: Streams> {
     has_doubled: bool,
     /// The streams whose lanes were given up.
     given_up: BTreeSet<LaneKey>,
+    /// The context is gone: no lane serves or waits any more.
+    is_retired: bool,
 }
 
 impl<D: Streams> Books<D> {
@@ -190,10 +187,11 @@ impl<D: Streams> Lanes<D> {
             books: Lock::new(Books {
                 serving: BTreeMap::new(),
                 keys: BTreeMap::new(),
-                ended: Vec::new(),
+                ended: EndedLanes::default(),
                 many: MANY,
                 has_doubled: false,
                 given_up: BTreeSet::new(),
+                is_retired: false,
             }),
             uses: Uses::new(),
             captures: AtomicUsize::new(0),
@@ -228,12 +226,19 @@ impl<D: Streams> Lanes<D> {
             return Some(arena);
         }
         self.give_up_unused(key);
-        let arena = self.take_ended().or_else(make)?;
+        let (arena, fence) = match self.take_ended() {
+            Some(Ended { arena, fence, .. }) => (arena, fence),
+            None => (make()?, None),
+        };
         let mut books = self.books.lock();
+        if books.is_retired {
+            drop(books);
+            arena.retire();
+            return None;
+        }
         if let Some(serving) = books.enter(key) {
             // Another thread was faster; ours is kept for the next stream.
-            let fence = None;
-            books.ended.push(Ended { arena, fence });
+            books.ended.add(arena, fence);
             return Some(serving);
         }
         // Its addresses stay in the graph.
@@ -251,27 +256,6 @@ impl<D: Streams> Lanes<D> {
         Some(arena)
     }
 
-    /// An arena that was another stream's and can be anybody's now.
-    fn take_ended(&self) -> Option<Arc<Arena<D>>> {
-        let ended: Vec<_> = {
-            let books = self.books.lock();
-            let all = books.ended.iter();
-            all.map(|ended| (Arc::clone(&ended.arena), ended.fence.clone()))
-                .collect()
-        };
-        let is_done = |arena: &Arena<D>, fence: &D::Fence| {
-            arena.driver().may_fence() && arena.driver().reached(fence) == Ok(true)
-        };
-        let can_go = |(arena, fence): &(Arc<Arena<D>>, Option<D::Fence>)| {
-            arena.is_empty() || fence.as_ref().is_some_and(|fence| is_done(arena, fence))
-        };
-        let (arena, _) = ended.into_iter().find(can_go)?;
-        let mut books = self.books.lock();
-        let same = |ended: &Ended<D>| Arc::ptr_eq(&ended.arena, &arena);
-        let at = books.ended.iter().position(same)?;
-        Some(books.ended.swap_remove(at).arena)
-    }
-
     /// Before a lane is made for this stream: where there are many, takes their
     /// streams' memory from those that hold no live block.
     fn give_up_unused(&self, key: LaneKey) {
@@ -280,11 +264,9 @@ impl<D: Streams> Lanes<D> {
             books.comes(key);
             let unused = books.unused();
             let given_up: Vec<_> = unused.into_iter().map(|lane| lane.arena).collect();
-            let ended = given_up.iter().map(|arena| Ended {
-                arena: Arc::clone(arena),
-                fence: None,
-            });
-            books.ended.extend(ended);
+            for arena in &given_up {
+                books.ended.add(Arc::clone(arena), None);
+            }
             given_up
         };
         for arena in given_up {
@@ -307,7 +289,7 @@ impl<D: Streams> Lanes<D> {
         arena: &Arc<Arena<D>>,
         address: Address,
         number: u64,
-        stream: D::Stream,
+        stream: impl FnOnce() -> D::Stream,
     ) -> Result<(), FreeError> {
         if !starts_at(arena, address) {
             return Err(FreeError::NotLive);
@@ -320,7 +302,7 @@ impl<D: Streams> Lanes<D> {
         if own {
             return Ok(());
         }
-        self.uses.note(address, stream)
+        self.uses.note(address, stream())
     }
 
     /// Frees a block of a lane.
@@ -356,7 +338,9 @@ impl<D: Streams> Lanes<D> {
         let Some(used) = self.uses.take(address)? else {
             return free();
         };
-        if capture.is_none() || !self.keep(arena, address) {
+        if capture.is_some() && self.keep(arena, address) {
+            self.uses.keep();
+        } else {
             self.uses.wait_for(Arc::clone(arena), address, used);
         }
         Ok(())
@@ -397,11 +381,16 @@ impl<D: Streams> Lanes<D> {
             books.given_up.remove(&its);
             if let Some(Lane { arena, .. }) = books.serving.remove(&its) {
                 books.keys.remove(&arena.id().0);
-                let fence = fence.cloned();
-                books.ended.push(Ended { arena, fence });
+                books.ended.add(arena, fence.cloned());
             }
         }
         self.uses.end_stream(stream, fence);
+    }
+
+    /// A context ends with its streams, which may have used blocks of other
+    /// contexts' lanes: their work is over.
+    pub fn forget_streams(&self, are_gone: impl Fn(D::Stream) -> bool) {
+        self.uses.forget_streams(are_gone);
     }
 
     /// The graphs of these captures are gone: their memory is free. How many
@@ -409,9 +398,11 @@ impl<D: Streams> Lanes<D> {
     pub fn release_captures(&self, gone: impl Fn(u64) -> bool) -> Bytes {
         let released: Vec<Lane<D>> = {
             let mut books = self.books.lock();
-            books.take(|key, _| key.capture.is_some_and(|capture| gone(capture.number)))
+            let is_over = |key: &LaneKey| key.capture.is_some_and(|capture| gone(capture.number));
+            let released = books.take(|key, _| is_over(key));
+            self.captures.fetch_sub(released.len(), Ordering::Relaxed);
+            released
         };
-        self.captures.fetch_sub(released.len(), Ordering::Relaxed);
         let mut bytes = Bytes::ZERO;
         for Lane { arena, kept, .. } in released {
             for address in kept {
@@ -428,24 +419,16 @@ impl<D: Streams> Lanes<D> {
             } else {
                 arena.driver().mark_all()
             };
-            self.books.lock().ended.push(Ended { arena, fence });
+            let mut books = self.books.lock();
+            if books.is_retired {
+                // It was in neither list when the others were.
+                drop(books);
+                arena.retire();
+            } else {
+                books.ended.add(arena, fence);
+            }
         }
         bytes.saturating_add(self.trim_ended())
-    }
-
-    /// Gives back what lanes have that ended with a live block, and hold none any more: so
-    /// that they are empty, and for others.
-    fn trim_ended(&self) -> Bytes {
-        let ended: Vec<Arc<Arena<D>>> = {
-            let books = self.books.lock();
-            let unfenced = books.ended.iter().filter(|ended| ended.fence.is_none());
-            unfenced.map(|ended| Arc::clone(&ended.arena)).collect()
-        };
-        let unused = ended
-            .iter()
-            .filter(|arena| !arena.is_empty() && !arena.has_live());
-        let given = unused.map(|arena| arena.trim());
-        given.fold(Bytes::ZERO, Bytes::saturating_add)
     }
 
     /// Whether freed blocks wait for other streams.
@@ -465,11 +448,12 @@ impl<D: Streams> Lanes<D> {
     pub fn retire(&self) -> Vec<Arc<Arena<D>>> {
         let (serving, ended) = {
             let mut books = self.books.lock();
+            books.is_retired = true;
             let serving = std::mem::take(&mut books.serving);
             books.keys.clear();
+            self.captures.store(0, Ordering::Relaxed);
             (serving, std::mem::take(&mut books.ended))
         };
-        self.captures.store(0, Ordering::Relaxed);
         self.uses.retire();
         let serving = serving.into_values().map(|Lane { arena, kept, .. }| {
             for address in kept {
@@ -478,7 +462,7 @@ impl<D: Streams> Lanes<D> {
             }
             arena
         });
-        let ended = ended.into_iter().map(|ended| ended.arena);
+        let ended = ended.arenas().cloned();
         let arenas: Vec<_> = serving.chain(ended).collect();
         arenas.iter().for_each(|arena| arena.retire());
         arenas

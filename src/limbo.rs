@@ -145,29 +145,37 @@ impl<F: Clone> Limbo<F> {
     /// taken, up to the share `fraction` of the bytes (the last one may pass
     /// it); the rest stays open.
     pub(crate) fn close(&mut self, blocks: &mut Blocks, fraction: f64) -> Option<u64> {
-        self.close_or(blocks, fraction, false)
-    }
-
-    /// Closes the open batch, whether a block is in it or none: blocks that a thread
-    /// keeps belong to this epoch.
-    pub(crate) fn close_for_others(&mut self, blocks: &mut Blocks) -> Option<u64> {
-        self.close_or(blocks, 1.0, true)
-    }
-
-    fn close_or(&mut self, blocks: &mut Blocks, fraction: f64, may_be_empty: bool) -> Option<u64> {
-        let spare = self.spare.pop().unwrap_or_default();
-        let mut batch = std::mem::replace(&mut self.open, spare);
-        self.fresh = 0;
-        self.fresh_bytes = Bytes::ZERO;
+        let mut batch = self.take_open();
         // Of what is kept back nobody looks whether it is small.
         let is_prompt = std::mem::replace(&mut self.is_prompt, fraction < 1.0);
         if fraction < 1.0 {
             self.keep_the_small(blocks, &mut batch, fraction);
         }
-        if batch.is_empty() && !may_be_empty {
+        if batch.is_empty() {
             self.recycle(batch);
             return None;
         }
+        Some(self.push_epoch(blocks, batch, is_prompt))
+    }
+
+    /// Closes the open batch, whether a block is in it or none: blocks that a thread
+    /// keeps belong to this epoch.
+    pub(crate) fn close_for_others(&mut self, blocks: &mut Blocks) -> u64 {
+        let batch = self.take_open();
+        let is_prompt = std::mem::take(&mut self.is_prompt);
+        self.push_epoch(blocks, batch, is_prompt)
+    }
+
+    #[inline]
+    fn take_open(&mut self) -> Vec<BlockId> {
+        self.fresh = 0;
+        self.fresh_bytes = Bytes::ZERO;
+        let spare = self.spare.pop().unwrap_or_default();
+        std::mem::replace(&mut self.open, spare)
+    }
+
+    #[inline(always)]
+    fn push_epoch(&mut self, blocks: &mut Blocks, batch: Vec<BlockId>, is_prompt: bool) -> u64 {
         if self.epochs.len() >= MOST_EPOCHS {
             self.join_pairs(blocks);
         }
@@ -179,7 +187,7 @@ impl<F: Clone> Limbo<F> {
             fence: None,
             blocks: batch,
         });
-        Some(number)
+        number
     }
 
     /// Puts each second epoch into the one after it, whose fence covers both,

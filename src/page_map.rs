@@ -89,7 +89,7 @@ const _: () = assert!(REGION_SHIFT + BITS.regions <= ADDRESS_BITS);
 
 /// Names an arena in a process; the doors' registry gives them out, from 0 and
 /// below 2^30.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ArenaId(pub u32);
 
 /// What an address is to us.

@@ -283,6 +283,9 @@ impl Quota {
     /// driver decides.
     #[must_use]
     pub fn ask(&self, size: Bytes) -> Option<Asked<'_>> {
+        /// More than any device has: the driver refuses it, and meanwhile the sum is to have
+        /// room for what others ask for.
+        const ABSURD: Bytes = Bytes::new(1 << 62);
         let _changing = self.put_back.lock();
         let before = self.reserved();
         let sum = before.get().checked_add(size.get());
@@ -290,9 +293,8 @@ impl Quota {
         if limit != u64::MAX && sum.is_none_or(|sum| sum > limit) {
             return None;
         }
-        let after = before.saturating_add(size);
-        self.change(after);
-        let size = after.saturating_sub(before);
+        let size = if size < ABSURD { size } else { Bytes::ZERO };
+        self.change(before.saturating_add(size));
         // Under the lock, so that a request that fails because of these bytes
         // sees the flight.
         let (flight, taken) = (self.fly(), Bytes::ZERO);

@@ -40,7 +40,7 @@ pub use oom::{Group, Holdings, OomEvent, OomLog, largest_groups};
 pub(crate) use origin::Origin;
 pub use owners::ElsewhereReport;
 pub use pause::{Moved, PauseStats, Pauses, Stays};
-pub use process::Process;
+pub use process::{Process, executable, rank};
 pub use recorded::{RecordedArena, RecordedPlace, RecordingReport};
 pub use since::{NewBlocks, new_blocks_json};
 pub use snapshot::{
@@ -198,7 +198,7 @@ pub struct ArenaStats {
     /// The largest request that failed, in the size that would have been handed
     /// out.
     pub largest_oom: Bytes,
-    /// Frees of addresses inside our memory at which no live block starts.
+    /// Frees of addresses inside our chunks at which no live block starts.
     pub bad_frees: u64,
     /// The largest cached block.
     pub largest_cached: Bytes,

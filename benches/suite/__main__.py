@@ -60,6 +60,12 @@ def arguments():
     parsed = parser.parse_args()
     parsed.runs = parsed.runs or (1 if parsed.quick else 11)
     parsed.questions = [name for name in parsed.only.split(",") if name] or list(QUESTIONS)
+    # What costs nothing more is answered too.
+    parsed.questions += [
+        name
+        for name, sources in DERIVED.items()
+        if name not in parsed.questions and set(sources) <= set(parsed.questions)
+    ]
     unknown = set(parsed.questions) - set(QUESTIONS)
     if unknown:
         parser.error(f"no question {', '.join(sorted(unknown))}")

@@ -1,5 +1,18 @@
 //! The exported functions of CUDA, which programs call.
 
+/// Doors that leave their call to a function of the module, by its name: it is given what
+/// stands in brackets, and the call of the real function with the program's arguments.
+macro_rules! doors {
+    ($($by:ident($($given:expr),*) $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
+        $(
+            pub(crate) unsafe fn $name($($argument: $type),*) -> Option<CudaResult> {
+                // SAFETY: the caller's own arguments.
+                unsafe { $by($($given,)* || real::$name($($argument),*)) }
+            }
+        )*
+    };
+}
+
 pub(crate) mod arrays;
 pub(crate) mod async_pools;
 pub(crate) mod capture;

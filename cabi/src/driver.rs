@@ -9,6 +9,7 @@ pub(crate) mod green;
 pub(crate) mod in_step;
 pub(crate) mod leavings;
 pub(crate) mod mapping;
+pub(crate) mod own_stream;
 pub(crate) mod partition;
 pub(crate) mod primary;
 pub(crate) mod real_driver;

@@ -18,6 +18,7 @@ use vramalloc_core::stats::Note;
 
 use crate::pools::background;
 use crate::process::ending::ProcessEnd;
+use crate::process::outside::with_signals_blocked;
 use crate::process::say::warn;
 use crate::process::{self, Start, guard, last_stack, notes, threads};
 use crate::report::{dump, orders};
@@ -51,12 +52,14 @@ extern "C" fn ends() {
 
 extern "C" fn end_early() {
     let ending = ProcessEnd::begin();
-    let Some(start) = process::started().filter(|_| process::is_own_process()) else {
+    if process::started().is_none() || !process::is_own_process() {
         return;
-    };
+    }
     if ending.count_threads() && !guard::is_serving() {
         // As in `end`.
-        let _caught = catch_unwind(|| dump::write_early(start));
+        // A signal handler that ended the process in here would wait for its own thread.
+        let write = || catch_unwind(dump::write_early);
+        let _caught = with_signals_blocked(write);
     }
 }
 
@@ -73,9 +76,9 @@ extern "C" fn end() {
     let ending = ProcessEnd::begin();
     let is_written = ending.is_as_before();
     background::stop();
-    let Some(start) = process::started().filter(|_| process::is_own_process()) else {
+    if process::started().is_none() || !process::is_own_process() {
         return;
-    };
+    }
     page::remove();
     if guard::is_serving() {
         // A signal handler ends the process from inside one of our calls,
@@ -90,7 +93,7 @@ extern "C" fn end() {
         ipc::end_process();
         families::tell_used();
         recording::end();
-        dump::write_last(start, is_written);
+        dump::write_last(is_written);
         notes::note(Note::Ended);
     });
 }
@@ -126,6 +129,8 @@ fn keep_writing(start: &'static Start) {
     // SAFETY: a function of this library, which stays loaded.
     unsafe { libc::atexit(ends) };
     orders::begin(start);
+    // The thread below has the rank that is read here, or later by one of the program's.
+    process::rank();
     let (interval, to_file) = process::options(|loaded| {
         let settings = &loaded.settings;
         let to_file = matches!(settings.stats, StatsTarget::File(_));
@@ -138,7 +143,12 @@ fn keep_writing(start: &'static Start) {
         let mut pause = FIRST.min(interval);
         loop {
             sleep(pause);
-            if !dump::write_between(start) {
+            if threads::are_alone() {
+                // As the last thread of the program would have.
+                // SAFETY: takes a number.
+                unsafe { libc::exit(0) };
+            }
+            if !dump::write_between() {
                 return;
             }
             pause = pause.saturating_mul(2).min(interval);

@@ -64,8 +64,21 @@ fn take(
 ) -> CudaResult {
     relief::join();
     let library = owners::current();
-    let Some(order) = ask(device, family, size) else {
+    let mut order = ask(device, family, size);
+    if order.is_none() {
         return refuse(device, family, size);
+    }
+    // Who waits for room has nothing on its way: others would wait for that.
+    let mut call = || {
+        let again = || device.families.ask(&device.quota, family, size);
+        let Some(order) = order.take().or_else(again) else {
+            return Code::OUT_OF_MEMORY.get();
+        };
+        let result = call();
+        if result == 0 {
+            order.got(library);
+        }
+        result
     };
     // More than the device has comes from nowhere.
     let is_hopeless = device.total.is_some_and(|total| size > total);
@@ -75,7 +88,6 @@ fn take(
         relief::with_room(Some(device.handle), &mut call)
     };
     if result == 0 {
-        order.got(library);
         settled();
     }
     result

@@ -232,7 +232,13 @@ pub(crate) fn close(address: CUdeviceptr) -> Option<CudaResult> {
     match mappings::close(address) {
         Closed::Unknown => None,
         Closed::Counted => Some(0),
-        Closed::Last(base) => Some(really_close(base)),
+        Closed::Last(mapping) => {
+            let result = really_close(mapping.base);
+            if result != 0 {
+                mappings::put_back(mapping);
+            }
+            Some(result)
+        }
     }
 }
 

@@ -27,7 +27,6 @@ use vramalloc_core::control::{
     ControlPage, Desk, Figures, LENGTH, Order, Outcome, PageOwner, file_name, layout_of,
 };
 use vramalloc_core::patience::Brief;
-use vramalloc_core::stats::Process;
 
 use crate::process::folder::{self, Folder, User};
 use crate::process::key::Key;
@@ -187,7 +186,7 @@ fn make() -> Result<Page, Absent> {
             parent,
             user,
             name,
-            desk: Desk::new(),
+            desk: Desk::default(),
             publishing: Shared::new(),
             written: SpinMutex::new(None),
             serving: Busy::new(),
@@ -238,8 +237,7 @@ fn sweep(folder: &Folder) {
 }
 
 fn owner() -> PageOwner {
-    let began = process::started().map_or_else(SystemTime::now, |start| start.began);
-    let process = Process::current(began);
+    let process = process::this();
     PageOwner {
         pid: process.pid.into(),
         namespace: namespace().unwrap_or(0),

@@ -20,6 +20,7 @@ pub(crate) mod say;
 pub(crate) mod shortcut;
 pub(crate) mod threads;
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -28,12 +29,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::SystemTime;
 
+use spin::mutex::SpinMutex;
 use spin::rwlock::RwLock;
 use vramalloc_core::config::{self, Host, Loaded};
 use vramalloc_core::patience::Brief;
-use vramalloc_core::stats::Note;
+use vramalloc_core::stats::{self, Note, Process};
 
-use crate::linker::resolve;
+use crate::linker::unwind::modules;
+use crate::linker::{callers, resolve, unwind};
 use guard::Service;
 use say::warn;
 
@@ -88,12 +91,13 @@ fn begin(start: &'static Start) {
 }
 
 ctor::declarative::ctor! {
-    /// Finds the next `dlsym`, and what standard error and the working folder
+    /// Finds the next `dlsym` and `dlclose`, and what standard error and the working folder
     /// are, before other code runs. Earlier calls find them themselves. What `vramalloc
     /// run` started ends with it from here on.
     #[ctor(unsafe)]
     fn loaded() {
         resolve::next_dlsym();
+        unwind::prepare();
         outside::remember();
         start_folder();
         notes::end_with_command();
@@ -153,6 +157,26 @@ pub(crate) fn started() -> Option<&'static Start> {
     START.get()
 }
 
+/// This process, as the statistics name it.
+pub(crate) fn this() -> Process {
+    let began = started().map_or_else(SystemTime::now, |start| start.began);
+    Process::current(began, rank())
+}
+
+/// The rank that a launcher set, or the program for itself. A thread of ours does not
+/// read the environment, which the program may be changing: it has what was read last.
+pub(crate) fn rank() -> String {
+    static READ: SpinMutex<String, Brief> = SpinMutex::new(String::new());
+    if threads::is_ours() {
+        return READ.lock().clone();
+    }
+    let rank = stats::rank(|name| std::env::var(name).ok());
+    if let Some(mut read) = READ.try_lock() {
+        read.clone_from(&rank);
+    }
+    rank
+}
+
 /// The options in force, once the program has changed one.
 static CHANGED: RwLock<Option<Box<Loaded>>, Brief> = RwLock::new(None);
 
@@ -189,10 +213,21 @@ pub(crate) fn options_unbegun<R>(read: impl FnOnce(&Loaded) -> R) -> R {
         Some(loaded) => read(loaded),
         // Read before it is put in place: no lock spans it.
         None => {
-            let loaded = config::load(std::env::vars_os(), host());
+            let loaded = config::load(variables(), host());
             read(UNBEGUN.get_or_init(|| loaded))
         }
     }
+}
+
+/// Whether the program has rights that its user has not. What the user says is not for it
+/// then: files would be written where only the program may.
+pub(crate) fn is_privileged() -> bool {
+    // SAFETY: a number that says what is asked for.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+fn variables() -> impl Iterator<Item = (OsString, OsString)> {
+    std::env::vars_os().filter(|_| !is_privileged())
 }
 
 /// Changes options; changes none if `change` fails.
@@ -223,7 +258,7 @@ pub(crate) fn start() -> &'static Start {
     }
     let _held = cancel::Held::back();
     let start = Start {
-        loaded: config::load(std::env::vars_os(), host()),
+        loaded: config::load(variables(), host()),
         began: SystemTime::now(),
         process: AtomicU32::new(std::process::id()),
         mark: mark::Mark::here(),
@@ -278,6 +313,8 @@ unsafe extern "C" fn has_forked() {
 /// In a forked child: CUDA does not survive a fork; arenas are the parent's. One
 /// whose parent has used neither is a process of its own.
 unsafe extern "C" fn forked() {
+    callers::forked();
+    modules::forked();
     match START.get() {
         Some(start) if forking::in_child() => {
             start.process.store(std::process::id(), Ordering::Relaxed);

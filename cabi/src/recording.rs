@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use vramalloc_core::config::{Loaded, RecordConfig, StatsTarget};
 use vramalloc_core::recording::{Mark, RecordBound, Recorded, Recording, Standing};
-use vramalloc_core::stats::{self, Process, RecordedArena, RecordingReport, record_text};
+use vramalloc_core::stats::{self, RecordedArena, RecordingReport, record_text};
 
 use crate::process::say::{Once, warn, warn_once};
 use crate::process::{self, cancel, forking};
@@ -125,7 +125,7 @@ fn begin() -> Option<&'static Recording> {
 }
 
 fn begun(pattern: &str, config: &RecordConfig, loaded: &Loaded) -> Begun {
-    let process = Process::current(process::start().began);
+    let process = process::this();
     let target = StatsTarget::File(pattern.to_owned()).within(process::first_folder());
     let asked = match &target {
         StatsTarget::File(pattern) => stats::file_of(pattern, &process),

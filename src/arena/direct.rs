@@ -38,6 +38,8 @@ pub(super) struct Direct {
     pub(super) span: Span,
     pub(super) requested: Bytes,
     pub(super) origin: Origin,
+    /// What it counts for of the device, until the driver has it back.
+    pub(super) charged: Bytes,
 }
 
 impl<D: Driver> Arena<D> {
@@ -147,7 +149,7 @@ impl<D: Driver> Arena<D> {
         direct: Direct,
         call: impl FnOnce() -> Result<(), Code>,
     ) -> Result<(), FreeError> {
-        let given = self.state.lock().heap.pages.leave(direct.span);
+        let given = direct.charged;
         let result = call();
         let kept = match result {
             Ok(()) => None,
@@ -177,7 +179,8 @@ impl<D: Driver> Arena<D> {
     }
 
     /// As [`Arena::free`], in the order of a stream: nobody is waited for. A
-    /// driver allocation of the block's own goes back by `give_back`.
+    /// driver allocation of the block's own goes back by `give_back`; below a limit later,
+    /// since it is the device's, and counts, until the stream gets there.
     ///
     /// # Errors
     /// As [`Arena::free`].
@@ -187,7 +190,8 @@ impl<D: Driver> Arena<D> {
         give_back: impl FnOnce() -> Result<(), Code>,
     ) -> Result<(), FreeError> {
         let _step = self.step();
-        match self.leave_program(address, Extent::Share)? {
+        let counts = self.quota.limit().is_some();
+        match self.leave_program(address, Extent::Share, counts)? {
             (Freed::GiveBack(direct), _) => {
                 self.give_back_freed(*direct, || self.driver.free_by(give_back))?;
             }

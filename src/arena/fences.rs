@@ -122,10 +122,10 @@ impl<D: Driver> Arena<D> {
             let mut state = self.state.lock();
             let ArenaState { limbo, heap, .. } = &mut *state;
             let number = limbo.close_for_others(&mut heap.blocks);
-            let closing = number.map(|number| self.closing_of(&state, number));
+            let closing = self.closing_of(&state, number);
             (closing, state.after_batch(own, number, is_sparing))
         };
-        self.poll_for_later(closing);
+        self.poll_for_later(Some(closing));
         after
     }
 

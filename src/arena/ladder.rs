@@ -6,28 +6,17 @@
 //! has it, and in limbo once more. So there is another round while the program
 //! holds little enough for the request, and something came out of limbo in the
 //! last. A request that the program holds too much for fails before the first:
-//! nobody is waited for in vain. Owns nothing; who is on the ladder is in the
-//! state. Cost: each round waits for the device.
+//! nobody is waited for in vain. Owns nothing. Cost: each round waits for the device.
 
 use crate::address::Bytes;
 use crate::arena::Arena;
+use crate::busy::Turn;
 use crate::driver::{Driver, MemInfo, Whose};
 use crate::error::AllocError;
 use crate::patience::Patience;
 
 use super::pressure::Looked;
 use super::shortage::is_shortage;
-
-/// Held by the thread on the out-of-memory ladder. What one thread there takes out of
-/// limbo or gives back is for a while neither in the heap nor with the driver:
-/// another would find nothing and fail, with all the memory there.
-pub(super) struct LadderGuard<'a, D: Driver>(&'a Arena<D>);
-
-impl<D: Driver> Drop for LadderGuard<'_, D> {
-    fn drop(&mut self) {
-        self.0.state.lock().on_ladder = false;
-    }
-}
 
 /// What may have brought the request its memory.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -46,7 +35,7 @@ const ROUNDS: u32 = 64;
 impl<D: Driver> Arena<D> {
     /// Waits until no other thread is on the out-of-memory ladder. Taken after
     /// the guard to grow, where that is needed.
-    pub(super) fn enter_ladder(&self) -> LadderGuard<'_, D> {
+    pub(super) fn enter_ladder(&self) -> Turn<'_> {
         let mut patience = Patience::new();
         loop {
             if let Some(guard) = self.try_enter_ladder() {
@@ -56,14 +45,11 @@ impl<D: Driver> Arena<D> {
         }
     }
 
-    /// The same where nobody is there.
-    pub(super) fn try_enter_ladder(&self) -> Option<LadderGuard<'_, D>> {
-        let mut state = self.state.lock();
-        if state.on_ladder {
-            return None;
-        }
-        state.on_ladder = true;
-        Some(LadderGuard(self))
+    /// The same where nobody is there. What one thread on the ladder takes out of limbo or
+    /// gives back is for a while neither in the heap nor with the driver: another would
+    /// find nothing and fail, with all the memory there.
+    pub(super) fn try_enter_ladder(&self) -> Option<Turn<'_>> {
+        self.ladder.turn()
     }
 
     /// Tries `attempt` after each step, as long as that may help a request for
@@ -71,11 +57,11 @@ impl<D: Driver> Arena<D> {
     /// Others' work is waited for only where what it holds back is enough.
     pub(super) fn climb<'a, T>(
         &'a self,
-        mut guard: LadderGuard<'a, D>,
+        mut guard: Turn<'a>,
         size: Bytes,
         error: AllocError,
         mut attempt: impl FnMut(Step) -> Result<T, AllocError>,
-    ) -> (LadderGuard<'a, D>, Result<T, AllocError>) {
+    ) -> (Turn<'a>, Result<T, AllocError>) {
         let mut latest = error;
         for round in 0..ROUNDS {
             if round > 0 && self.is_served_beyond(latest) {
@@ -111,7 +97,7 @@ impl<D: Driver> Arena<D> {
 
     /// What lies idle elsewhere on the device comes before a wait for other
     /// devices. Nobody waits for another arena's ladder while on one.
-    fn ask_neighbours<'a>(&'a self, guard: LadderGuard<'a, D>) -> (LadderGuard<'a, D>, bool) {
+    fn ask_neighbours<'a>(&'a self, guard: Turn<'a>) -> (Turn<'a>, bool) {
         if self.pressure.is_none() {
             return (guard, false);
         }

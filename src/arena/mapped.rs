@@ -28,8 +28,8 @@ use crate::error::{AllocError, Code};
 use crate::heap::Span;
 use crate::heap::block::BlockId;
 use crate::heap::fit::Search;
+use crate::heap::ranges::Claim;
 use crate::heap::ranges::window::Window;
-use crate::heap::ranges::{Claim, Run};
 use crate::recording::{ArenaOrder, Mark};
 use crate::strategy::packing::{Packing, Room};
 use crate::strategy::{Pool, Strategy, mapped};
@@ -325,7 +325,7 @@ impl<D: Driver> Arena<D> {
         };
         let claim = |state: &mut ArenaState<D::Fence>, window: &Window| {
             let (claim, splits) = state.heap.claim_window(window);
-            state.counters.claimed(Pool::Large, splits);
+            state.counters.claimed(splits);
             Making {
                 claim,
                 at: window.at,
@@ -407,9 +407,7 @@ impl<D: Driver> Arena<D> {
         let mut state = self.state.lock();
         if state.retired {
             drop(state);
-            let at = making.claim.span.address;
-            let units = making.units;
-            self.forget_units([Run { at, units }]);
+            self.forget_units(making.units);
             return Err(AllocError::Driver(Code::INVALID_CONTEXT));
         }
         state.heap.ranges.put_loose(making.units);
@@ -423,7 +421,7 @@ impl<D: Driver> Arena<D> {
             (state.take_of_slab(id, want), unit)
         } else {
             let made = (state.heap).end_window(&making.claim, making.at, want.fit.size);
-            state.counters.ended_claim(Pool::Large, &made.free);
+            state.counters.ended_claim(&made.free);
             let created = Bytes::new(unit.get() * making.created);
             (state.hand_out(&made.cut, &want), created)
         };
@@ -438,7 +436,7 @@ impl<F: Clone> ArenaState<F> {
     pub(super) fn take_by_slabs(&mut self, want: Want) -> Option<Address> {
         if want.fit.pool == Pool::Small {
             let (id, splits) = self.heap.carve_slab()?;
-            self.counters.claimed(Pool::Large, splits);
+            self.counters.claimed(splits);
             self.counters.hit();
             return Some(self.take_of_slab(id, want));
         }
@@ -470,6 +468,6 @@ impl<F: Clone> ArenaState<F> {
     /// Ends a claim.
     pub(super) fn end_claim(&mut self, claim: &Claim) {
         let free = self.heap.end_claim(claim);
-        self.counters.ended_claim(Pool::Large, &free);
+        self.counters.ended_claim(&free);
     }
 }

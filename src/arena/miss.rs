@@ -15,9 +15,10 @@ use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::fences::{Closing, Extent};
 use crate::arena::hit::Want;
-use crate::arena::ladder::{LadderGuard, Step};
+use crate::arena::ladder::Step;
 use crate::arena::shortage::{Need, is_shortage};
 use crate::arena::waits::Wait;
+use crate::busy::Turn;
 use crate::driver::{Driver, Whose};
 use crate::error::AllocError;
 use crate::heap::fit::Search;
@@ -191,7 +192,7 @@ impl<D: Driver> Arena<D> {
         want: Want,
         need: &Need,
         error: AllocError,
-    ) -> (LadderGuard<'_, D>, Result<Address, AllocError>) {
+    ) -> (Turn<'_>, Result<Address, AllocError>) {
         let guard = self.enter_ladder();
         let want = want.at_the_least(self.strategy.least_block(want.fit.request));
         let chunk = self.strategy.least_chunk(want.fit.size);

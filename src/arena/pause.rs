@@ -34,7 +34,6 @@ use crate::heap::ranges::Run;
 use crate::heap::ranges::paused::{Dropped, PausePlan};
 use crate::patience::Patience;
 use crate::stats::{Moved, PauseStats, StackId, Stays};
-use crate::strategy::Pool;
 
 pub(super) use backups::Backups;
 use backups::{LEAST_PIECE, PIECE, sum_of};
@@ -329,6 +328,7 @@ impl<D: Driver> Arena<D> {
     /// # Errors
     /// What the driver answers: the rest is mapped as before.
     fn take_away(&self, runs: Vec<Run>) -> Result<(), Code> {
+        let unit = self.state.lock().heap.ranges.unit();
         for run in runs {
             {
                 let mut state = self.state.lock();
@@ -342,8 +342,10 @@ impl<D: Driver> Arena<D> {
             let mut state = self.state.lock();
             if state.retired {
                 drop(state);
-                let stays = stays.and_then(|stays| self.unmap_by_unit(stays));
-                self.forget_units(gone.into_iter().chain(stays));
+                self.forget_units(gone.into_iter().flat_map(|gone| gone.units));
+                if let Some(stays) = stays {
+                    let _lost = self.drop_run(stays, unit);
+                }
                 return Err(Code::INVALID_CONTEXT);
             }
             if let Some(stays) = stays {
@@ -387,12 +389,6 @@ impl<D: Driver> Arena<D> {
         if !state.retired {
             state.heap.ranges.put_loose(refused);
         }
-    }
-
-    /// Unmaps a run unit by unit, and returns it whatever came of that.
-    fn unmap_by_unit(&self, run: Run) -> Option<Run> {
-        let unit = self.state.lock().heap.ranges.unit();
-        self.unmap_run_of(run, unit, &mut None)
     }
 }
 
@@ -470,9 +466,9 @@ impl<F: Clone> ArenaState<F> {
             bytes,
         } in self.heap.drop_gone()
         {
-            self.counters.claimed(Pool::Large, splits);
+            self.counters.claimed(splits);
             self.counters.units_dropped(bytes);
-            self.counters.ended_claim(Pool::Large, &free);
+            self.counters.ended_claim(&free);
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::library::LibraryId;
 use crate::stats::StackId;
 use crate::strategy::Pool;
 use crate::strategy::packing::Packing;
-use crate::thread_cache::{Figure, Headroom, Held, Kept, OwnCache, Recalled, WORTH_BYTES};
+use crate::thread_cache::{Headroom, Held, Kept, OwnCache, Recalled, WORTH_BYTES};
 
 /// What the first thread may keep of what is reserved, or so much; the next one gets half
 /// of that at most, the third a third, and so on.
@@ -108,23 +108,16 @@ impl<F: Clone> ArenaState<F> {
     /// is handed out again would keep a chunk in use. Not so where another thread takes what
     /// this one frees. The thread's cache alone goes where it is small and of no use, or
     /// memory is no longer scarce.
-    pub(super) fn after_batch(
-        &self,
-        own: OwnCache,
-        epoch: Option<u64>,
-        is_sparing: bool,
-    ) -> AfterBatch {
+    pub(super) fn after_batch(&self, own: OwnCache, epoch: u64, is_sparing: bool) -> AfterBatch {
         let held = self.held_small();
         let mut after = AfterBatch {
             recalls: Recalls::Nothing,
             was_of_use: None,
         };
         if let Some(mut kept) = own.hold_now() {
-            if let Some(epoch) = epoch {
-                kept.close_batch(epoch);
-                if kept.closed_some() {
-                    own.invite(&kept);
-                }
+            kept.close_batch(epoch);
+            if kept.closed_some() {
+                own.invite(&kept);
             }
             let fell = kept.note_held(held);
             if kept.is_sparing() {
@@ -226,9 +219,9 @@ impl<F: Clone> ArenaState<F> {
         let (counters, common) = (&mut self.counters, &self.hub.common);
         let mut beyond = Headroom::default();
         let mut held = self.caches.hold_while(|kept| {
-            (Figure::ALL.into_iter()).for_each(|figure| counters.lost_room(pool, kept, figure));
             // Its thread may have left some meanwhile.
-            counters.ungrant(pool, common.take());
+            let room = kept.take_room().and(common.take());
+            counters.ungrant(pool, room);
             beyond = counters.beyond_peak(pool, info);
             !beyond.is_none()
         });
@@ -385,9 +378,7 @@ impl<F: Clone> ArenaState<F> {
         let pool = self.heap.pool_of_kept();
         let mut held = self.caches.hold();
         for kept in &mut held {
-            for figure in Figure::ALL {
-                self.counters.lost_room(pool, kept, figure);
-            }
+            self.counters.ungrant(pool, kept.take_room());
         }
         self.take_common_room();
         held
@@ -487,7 +478,7 @@ impl<F: Clone> ArenaState<F> {
         if recalled.is_reclaimable {
             let joined = self.heap.join(id, &block, pool);
             if let Some(joined) = joined {
-                self.counters.joined(info, &joined);
+                self.counters.joined(info.pool, info.size, &joined);
                 self.heap.enter(&joined);
             }
         } else {

@@ -307,12 +307,13 @@ impl<D: Driver> Arena<D> {
             let state = self.state.lock();
             (!state.obtainable().is_zero(), state.holds_units_in_limbo())
         };
-        if !(has_some || in_limbo) || !self.driver.may_fence() {
+        if !(has_some || in_limbo) {
             return;
         }
-        // Whoever is there may wait for the device, and the device for this thread, if it is
-        // a host function's.
-        let Some(_guard) = self.try_enter_ladder() else {
+        // A capture may have begun. And whoever is on the ladder may wait for the device,
+        // and the device for this thread, if it is a host function's.
+        let guard = self.driver.may_fence().then(|| self.try_enter_ladder());
+        let Some(_guard) = guard.flatten() else {
             self.owes.store(true, Ordering::Relaxed);
             return;
         };

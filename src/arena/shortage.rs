@@ -17,10 +17,11 @@ use std::time::{Duration, Instant};
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::direct::Kind;
-use crate::arena::inspect::TRIES;
+use crate::arena::state::ArenaState;
 use crate::counters::calls::Shortage;
 use crate::driver::{Driver, MemInfo};
 use crate::error::{AllocError, Code};
+use crate::heap::block::Block;
 use crate::library::LibraryId;
 use crate::quota::Landings;
 use crate::recording::Mark;
@@ -287,7 +288,10 @@ impl<D: Driver> Arena<D> {
         if !self.watch.ooms {
             return;
         }
-        let live = self.live_blocks();
+        let of = |state: &ArenaState<D::Fence>, id, block: &Block| {
+            (block.size, state.counters.history.stack_of(id))
+        };
+        let live = self.of_live(of).unwrap_or_default();
         let limit = self.quota.limit();
         let stacks = ledger.map(|ledger| ledger.groups_of(&live));
         let event = OomEvent {
@@ -306,24 +310,5 @@ impl<D: Driver> Arena<D> {
             stack,
         };
         self.ooms.lock().push(event);
-    }
-
-    /// The sizes and call stacks of the live blocks; none where the host has
-    /// no memory for them.
-    fn live_blocks(&self) -> Vec<(Bytes, StackId)> {
-        let mut live = Vec::new();
-        for _ in 0..TRIES {
-            let room = self.state.lock().snapshot_room().and_more();
-            live.clear();
-            if live.try_reserve_exact(room.blocks).is_err() {
-                break;
-            }
-            let mut state = self.state.lock();
-            state.recall();
-            if state.live_blocks(&mut live) {
-                return live;
-            }
-        }
-        Vec::new()
     }
 }

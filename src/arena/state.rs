@@ -48,8 +48,6 @@ pub(super) struct ArenaState<F> {
     pub(super) lost: Bytes,
     /// Whether a thread is taking a chunk that nobody else may take.
     pub(super) growing: bool,
-    /// Whether a thread is on the out-of-memory ladder.
-    pub(super) on_ladder: bool,
     /// How many threads rely on the memory of a live block: they fill it, or ask for a
     /// handle of it. Nothing is paused meanwhile.
     pub(super) relied_on: u32,
@@ -85,7 +83,6 @@ impl<F: Clone> ArenaState<F> {
             slabs: Slabs::default(),
             lost: Bytes::ZERO,
             growing: false,
-            on_ladder: false,
             relied_on: 0,
             moves: false,
             backups: Backups::default(),
@@ -183,7 +180,7 @@ impl<F: Clone> ArenaState<F> {
         self.counters
             .free_completed(info, block.state == State::Limbo);
         if let Some(joined) = self.heap.join(id, block, pool) {
-            self.counters.joined(info, &joined);
+            self.counters.joined(info.pool, info.size, &joined);
             return Ok(joined);
         }
         if block.state == State::Limbo {

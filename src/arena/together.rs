@@ -10,7 +10,6 @@ use crate::arena::state::ArenaState;
 use crate::arena::units::Claimed;
 use crate::driver::Driver;
 use crate::error::AllocError;
-use crate::heap::ranges::Run;
 use crate::stats::StackId;
 use crate::strategy::packing::Packing;
 use crate::sync::atomic::Ordering;
@@ -73,9 +72,7 @@ impl<D: Driver> Arena<D> {
         let mut state = self.state.lock();
         if state.retired {
             drop(state);
-            let at = making.at;
-            let units = making.units;
-            self.forget_units([Run { at, units }]);
+            self.forget_units(making.units);
             return None;
         }
         state.heap.ranges.put_loose(making.units);
@@ -88,7 +85,7 @@ impl<F: Clone> ArenaState<F> {
     /// Claims the lowest hole, or a part of it, and units that fill it.
     fn claim_move(&mut self) -> Option<(Making, Claimed)> {
         let ((hole, to), (id, units)) = self.heap.scattered()?;
-        let claim = self.heap.claim_hole(hole, to);
+        let (claim, _) = self.heap.claim(hole, to);
         let from = self.claim_units(id, units);
         let making = Making {
             claim,

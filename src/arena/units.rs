@@ -19,7 +19,6 @@ use crate::heap::block::BlockId;
 use crate::heap::ranges::{Claim, Remains, Run};
 use crate::recording::Mark;
 use crate::stats::StackId;
-use crate::strategy::Pool;
 
 /// Whole units that were claimed to be unmapped. They are known from that moment on: when
 /// the context ends, they are the claiming thread's to give back.
@@ -82,34 +81,38 @@ impl<D: Driver> Arena<D> {
     pub(super) fn create_units(&self, most: usize, making: &mut Making) {
         let unit = self.state.lock().heap.ranges.unit();
         for created in 0..most as u64 {
-            let Some(mut asked) = self.quota.ask(unit) else {
-                making.short = Some(AllocError::Limit);
-                return;
-            };
-            let one = match self.driver.create(unit) {
-                Ok(one) => one,
-                Err(code) => {
-                    self.tell(&Mark::Created(created));
-                    self.tell(&Mark::Refused {
-                        size: unit,
-                        code: code.get(),
-                    });
-                    making.short = Some(AllocError::Driver(code));
+            match self.create_one(unit) {
+                Ok(one) => making.units.push(one),
+                Err(error) => {
+                    if let AllocError::Driver(code) = error {
+                        self.tell(&Mark::Created(created));
+                        self.tell(&Mark::Refused {
+                            size: unit,
+                            code: code.get(),
+                        });
+                    }
+                    making.short = Some(error);
                     return;
                 }
-            };
-            let mut state = self.state.lock();
-            if state.retired {
-                drop(state);
-                let _lost = self.driver.release(one);
-                return;
             }
-            asked.got(unit);
-            state.counters.units_taken(1, unit);
-            state.heap.ranges.hold(1);
-            making.units.push(one);
             making.created += 1;
         }
+    }
+
+    /// Takes a unit from the driver into the caller's hands.
+    pub(super) fn create_one(&self, unit: Bytes) -> Result<Unit, AllocError> {
+        let mut asked = self.quota.ask(unit).ok_or(AllocError::Limit)?;
+        let created = self.driver.create(unit).map_err(AllocError::Driver)?;
+        let mut state = self.state.lock();
+        if state.retired {
+            drop(state);
+            let _lost = self.driver.release(created);
+            return Err(AllocError::Driver(Code::INVALID_CONTEXT));
+        }
+        asked.got(unit);
+        state.counters.units_taken(1, unit);
+        state.heap.ranges.hold(1);
+        Ok(created)
     }
 
     /// Takes whole units of free blocks, up to so many.
@@ -144,7 +147,7 @@ impl<D: Driver> Arena<D> {
             let mut state = self.state.lock();
             if state.retired {
                 drop(state);
-                self.forget_units(gone.into_iter().chain(stays));
+                self.forget_units(gone.into_iter().chain(stays).flat_map(|run| run.units));
                 continue;
             }
             if let Some(stays) = stays {
@@ -158,8 +161,7 @@ impl<D: Driver> Arena<D> {
         let mut state = self.state.lock();
         if state.retired {
             drop(state);
-            let at = claim.span.address;
-            self.forget_units([Run { at, units }]);
+            self.forget_units(units);
             return Err(Code::INVALID_CONTEXT);
         }
         state.end_claim(&claim);
@@ -215,8 +217,7 @@ impl<D: Driver> Arena<D> {
             let mut state = self.state.lock();
             if state.retired {
                 drop(state);
-                let unmapped = self.unmap_run_of(run, unit, &mut None);
-                self.forget_units(unmapped);
+                let _lost = self.drop_run(run, unit);
                 return Err(AllocError::Driver(Code::INVALID_CONTEXT));
             }
             state.placed(&making.claim, run, stack);
@@ -289,8 +290,8 @@ impl<D: Driver> Arena<D> {
     }
 
     /// Gives units back that are in nobody's books any more.
-    pub(super) fn forget_units(&self, runs: impl IntoIterator<Item = Run>) {
-        for unit in runs.into_iter().flat_map(|run| run.units) {
+    pub(super) fn forget_units(&self, units: impl IntoIterator<Item = Unit>) {
+        for unit in units {
             let _lost = self.driver.release(unit);
         }
     }
@@ -385,16 +386,10 @@ impl<D: Driver> Arena<D> {
         } = remains;
         let mut stuck = Vec::new();
         for run in runs {
-            let mut failed = None;
             let at = run.at;
-            let unmapped = self.unmap_run_of(run, unit, &mut failed);
-            stuck.extend(failed.map(|_| at));
-            self.forget_units(unmapped);
+            stuck.extend(self.drop_run(run, unit).err().map(|_| at));
         }
-        self.forget_units([Run {
-            at: Address::new(0),
-            units: loose,
-        }]);
+        self.forget_units(loose);
         for span in ranges {
             let is_in =
                 |at: &Address| *at >= span.address && at.offset_from(span.address) < span.size;
@@ -405,19 +400,19 @@ impl<D: Driver> Arena<D> {
         }
     }
 
-    /// Unmaps a run unit by unit, and returns it whatever came of that.
-    pub(super) fn unmap_run_of(
-        &self,
-        run: Run,
-        unit: Bytes,
-        failed: &mut Option<Code>,
-    ) -> Option<Run> {
+    /// Unmaps a run unit by unit, and gives its units back whatever comes of that.
+    ///
+    /// # Errors
+    /// What the driver answers where it does not unmap one.
+    pub(super) fn drop_run(&self, run: Run, unit: Bytes) -> Result<(), Code> {
+        let mut unmapped = Ok(());
         for n in 0..run.units.len() as u64 {
             let at = run.at.checked_add(Bytes::new(unit.get() * n));
             let result = self.driver.unmap(at.unwrap_or(run.at), unit);
-            *failed = result.err().or(*failed);
+            unmapped = unmapped.and(result);
         }
-        Some(run)
+        self.forget_units(run.units);
+        unmapped
     }
 }
 
@@ -431,30 +426,21 @@ impl<F: Clone> ArenaState<F> {
     /// Claims whole units of a free block.
     pub(super) fn claim_units(&mut self, id: BlockId, whole: Span) -> Claimed {
         let (claim, splits) = self.heap.claim_units(id, whole);
-        self.counters.claimed(Pool::Large, splits);
+        self.counters.claimed(splits);
         let runs = self.heap.mapped_runs(&claim);
         Claimed { claim, runs }
     }
 
     /// Units are mapped in a claim.
     fn placed(&mut self, claim: &Claim, run: Run, stack: StackId) {
-        let units = run.units.len() as u64;
-        let span = Span {
-            address: run.at,
-            size: Bytes::new(self.heap.ranges.unit().get() * units),
-        };
+        let span = self.heap.span_of(&run);
         self.heap.placed(claim, run);
         self.counters.units_placed(span, stack);
     }
 
     /// Units were unmapped in a claim.
     fn displaced(&mut self, claim: &Claim, run: &Run) {
-        let units = run.units.len() as u64;
-        let span = Span {
-            address: run.at,
-            size: Bytes::new(self.heap.ranges.unit().get() * units),
-        };
         self.heap.displaced(claim, run);
-        self.counters.units_displaced(span);
+        self.counters.units_displaced(self.heap.span_of(run));
     }
 }

@@ -4,7 +4,7 @@
 //! who changed an option as its origin.
 
 use super::Settings;
-use super::load::Loaded;
+use super::load::{DEFAULT, Loaded};
 use super::scheduler::show_device_limits;
 use super::sources::read;
 use super::table::{OPTIONS, OptionRow, Reading, Role, find};
@@ -108,6 +108,15 @@ impl Loaded {
                 option.origin = origin.to_owned();
             }
         }
+        // Another option's value may be why one had no effect, or has none now.
+        for option in &mut self.echo {
+            if let Some(row) = find(option.key)
+                && !matches!(row.role, Role::NoEffect(_))
+            {
+                let is_given = option.origin != DEFAULT;
+                option.no_effect = is_given.then(|| (row.idle)(&self.settings)).flatten();
+            }
+        }
         Ok(())
     }
 }
@@ -136,6 +145,21 @@ mod tests {
         let by_paddle = loaded.change("gpu_memory_limit_mb", "512", |row| row.key == "limit");
         assert_eq!(by_paddle, Ok(()));
         assert_eq!(loaded.value("limit").as_deref(), Some("512MiB"));
+    }
+
+    #[test]
+    fn what_has_no_effect_is_said_as_long_as_it_is_so() {
+        let mut loaded = load([], Host::default());
+        let mut no_effect = |key: &str, name, text| {
+            assert_eq!(loaded.change(name, text, |_| true), Ok(()));
+            let option = loaded.echo.iter().find(|option| option.key == key);
+            option.unwrap().no_effect.is_some()
+        };
+        assert!(no_effect("limit", "limit", "1"));
+        assert!(!no_effect("limit", "limit", "2G"));
+        assert!(!no_effect("decay_ms", "decay_ms", "100"));
+        assert!(no_effect("decay_ms", "strategy", "passthrough"));
+        assert!(!no_effect("decay_ms", "strategy", "auto_growth"));
     }
 
     #[test]

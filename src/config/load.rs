@@ -12,7 +12,7 @@ use super::table::{OPTIONS, OptionRow, Reading, Role, find};
 use super::words::{cannot_read, printable, unknown_option};
 
 /// The origin of an option that was not given.
-const DEFAULT: &str = "default";
+pub(super) const DEFAULT: &str = "default";
 
 /// The properties of the process that options depend on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]

@@ -231,7 +231,7 @@ const RECORDED: fn(&Settings) -> Option<&'static str> =
 /// The kind of a boolean.
 pub(super) const BOOLEAN: &str = "boolean";
 const BOOLEANS: &str = "True, true, TRUE, 1, False, false, FALSE, 0";
-const SHARE: &str = "a size such as 16G or 512MiB, a share such as 0.5 or 50%, or none";
+const SHARE: &str = "a size such as 16G or 512MiB, a share up to 100% such as 0.5 or 50%, or none";
 const MEBIBYTES: &str = "a whole number of MiB from 0 to 17592186044415";
 const MEBIBYTES_OR_NONE: &str = "a whole number of MiB from 0 to 17592186044415, or none";
 const ZERO_TO_ONE: &str = "a number from 0 to 1";

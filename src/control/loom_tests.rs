@@ -81,7 +81,7 @@ fn loom_a_withdrawn_order_is_not_served() {
         let number = page(&cells).post(OrderKind::Trim, "", UNTIL).unwrap();
         let process = {
             let cells = Arc::clone(&cells);
-            thread::spawn(move || serve(&cells, &Desk::new()))
+            thread::spawn(move || serve(&cells, &Desk::default()))
         };
         let heard = page(&cells).withdraw(number).unwrap();
         let served = process.join().unwrap();
@@ -100,7 +100,7 @@ fn loom_an_order_is_served_once() {
     loom::model(|| {
         let cells = cells();
         page(&cells).post(OrderKind::Trim, "", UNTIL).unwrap();
-        let desk = Arc::new(Desk::new());
+        let desk = Arc::new(Desk::default());
         let process = {
             let (cells, desk) = (Arc::clone(&cells), Arc::clone(&desk));
             thread::spawn(move || serve(&cells, &desk))

@@ -105,7 +105,7 @@ fn long_texts_are_cut_between_characters() {
 fn an_order_is_taken_once_and_replied_to() {
     let cells = cells();
     let page = ControlPage::new(&cells[..]);
-    let desk = Desk::new();
+    let desk = Desk::default();
     assert!(!page.has_post(&desk).unwrap());
     let number = page.post(OrderKind::Limit, "8G", UNTIL).unwrap();
     assert!(page.has_post(&desk).unwrap());
@@ -140,7 +140,7 @@ fn an_order_is_taken_once_and_replied_to() {
 fn what_was_withdrawn_or_nobody_waits_for_is_not_served() {
     let cells = cells();
     let page = ControlPage::new(&cells[..]);
-    let desk = Desk::new();
+    let desk = Desk::default();
     let number = page.post(OrderKind::Trim, "", UNTIL).unwrap();
     assert_eq!(page.withdraw(number).unwrap(), Seen::Nothing);
     assert_eq!(
@@ -157,7 +157,7 @@ fn no_number_of_an_order_keeps_later_ones_from_being_served() {
     for number in [0, 1, u64::MAX - 1, u64::MAX] {
         let cells = cells();
         let page = ControlPage::new(&cells[..]);
-        let desk = Desk::new();
+        let desk = Desk::default();
         let planted = [number, UNTIL, OrderKind::Trim as u64, 0];
         ORDER.write(&cells[..], &planted).unwrap();
         let taken = page.take(&desk, |_| true).unwrap();
@@ -274,7 +274,7 @@ fn a_sender_that_dies_keeps_no_other_from_sending() {
             |page| page.post(OrderKind::Limit, "8G", UNTIL).map(drop),
             |cells, alive| {
                 let page = ControlPage::new(cells);
-                let desk = Desk::new();
+                let desk = Desk::default();
                 // Before the next one, or after it.
                 for early in [true, false] {
                     let order = early
@@ -305,7 +305,7 @@ fn a_process_that_dies_leaves_no_half_a_reply() {
             number.set(page.post(OrderKind::Dump, "", UNTIL).unwrap());
         },
         |page| {
-            let order = page.take(&Desk::new(), |order| order.until_ms == UNTIL)?;
+            let order = page.take(&Desk::default(), |order| order.until_ms == UNTIL)?;
             page.reply(&order.unwrap(), Outcome::Done, "/a/file")
         },
         |cells, alive| {
@@ -332,7 +332,7 @@ fn words_that_nobody_wrote_are_no_record() {
         let page = ControlPage::new(&cells[..]);
         assert_eq!(page.owner().unwrap(), Seen::Unfinished);
         assert_eq!(page.figures().unwrap(), Seen::Unfinished);
-        assert_eq!(page.take(&Desk::new(), |_| true).unwrap(), None);
+        assert_eq!(page.take(&Desk::default(), |_| true).unwrap(), None);
         page.sign(&owner()).unwrap();
         assert_eq!(page.owner().unwrap(), Seen::Whole(owner()));
     }

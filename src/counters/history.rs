@@ -22,6 +22,7 @@ fn seldom() {}
 /// See the module.
 pub(crate) struct History {
     clock: EventClock,
+    made_us: u64,
     /// The time of the newest event.
     latest_us: u64,
     /// Whether events are noted at all.
@@ -44,9 +45,11 @@ impl History {
         let mut ring = Vec::new();
         let capacity = ring.try_reserve_exact(events).map_or(0, |()| events);
         let clock = recording.map_or_else(EventClock::new, |(recording, _)| recording.clock());
+        let now = clock.now_us();
         History {
             clock,
-            latest_us: clock.now_us(),
+            made_us: now,
+            latest_us: now,
             notes: capacity > 0 || recording.is_some(),
             recording,
             ring,
@@ -64,7 +67,7 @@ impl History {
 
     /// When the arena was made.
     pub(crate) fn made_us(&self) -> u64 {
-        self.clock.begun_us()
+        self.made_us
     }
 
     /// Nothing more happens: what was kept is no longer needed.

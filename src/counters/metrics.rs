@@ -90,6 +90,13 @@ impl OfPool<'_> {
         self.lower(metric, by);
     }
 
+    /// So much is the other pool's, where it rises.
+    pub(super) fn pass_on(&mut self, metric: Metric, by: u64) {
+        self.lower(metric, by);
+        let total = &mut self.values[metric as usize].total;
+        *total = total.wrapping_sub(by);
+    }
+
     /// So much rose and fell unseen.
     pub(super) fn passed(&mut self, metric: Metric, by: u64) {
         let total = &mut self.values[metric as usize].total;

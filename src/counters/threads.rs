@@ -46,16 +46,6 @@ impl Counters {
         }
     }
 
-    /// A cache of blocks of this pool has no room any more in one of them.
-    pub(crate) fn lost_room(&mut self, pool: Pool, cache: &mut Kept, figure: Figure) {
-        self.note_peak();
-        let room = cache.take_room(figure);
-        let mut metrics = self.metrics.of(pool);
-        for &metric in metrics_of(figure) {
-            metrics.fall(metric, room);
-        }
-    }
-
     /// Counts the blocks that the program holds by class and by library, as far as a
     /// cache is part of that.
     pub(crate) fn count_classes(&mut self, cache: &mut Kept) {

@@ -21,7 +21,6 @@
 mod claims;
 mod exported;
 mod idle;
-mod in_limbo;
 pub(crate) mod paused;
 mod slabs;
 pub(crate) mod window;
@@ -235,10 +234,21 @@ impl Range {
 
     /// What is mapped in a span, and is as `which` says, in runs.
     fn runs_of(&self, span: Span, unit: Bytes, which: impl Fn(&MappedUnit) -> bool) -> Vec<Run> {
+        self.runs_where(span, unit, |_, place| which(place))
+    }
+
+    /// The same by the number of the place too.
+    fn runs_where(
+        &self,
+        span: Span,
+        unit: Bytes,
+        mut which: impl FnMut(usize, &MappedUnit) -> bool,
+    ) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         let mut is_open = false;
         for (at, _) in places(span, unit) {
-            let found = self.places[self.place(at, unit)].filter(|place| which(place));
+            let number = self.place(at, unit);
+            let found = self.places[number].filter(|place| which(number, place));
             match (found, runs.last_mut()) {
                 (Some(place), Some(run)) if is_open => run.units.push(place.unit),
                 (Some(place), _) => runs.push(Run {

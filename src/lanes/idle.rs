@@ -39,8 +39,11 @@ impl<D: Streams> Lanes<D> {
     #[must_use]
     pub fn idle_arenas(&self) -> Vec<Arc<Arena<D>>> {
         let books = self.books.lock();
-        let ended = books.ended.iter().map(|ended| &ended.arena);
-        books.for_streams().chain(ended).cloned().collect()
+        books
+            .for_streams()
+            .chain(books.ended.arenas())
+            .cloned()
+            .collect()
     }
 
     /// How all of them stand together.
@@ -49,8 +52,7 @@ impl<D: Streams> Lanes<D> {
         let arenas: Vec<Arc<Arena<D>>> = {
             let books = self.books.lock();
             let serving = books.serving.values().map(|lane| &lane.arena);
-            let ended = books.ended.iter().map(|ended| &ended.arena);
-            serving.chain(ended).cloned().collect()
+            serving.chain(books.ended.arenas()).cloned().collect()
         };
         let glances = arenas.iter().map(|arena| arena.glance());
         glances.reduce(Glance::and).unwrap_or_default()

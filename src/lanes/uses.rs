@@ -50,8 +50,17 @@ struct Waiting<D: Streams> {
 struct Books<D: Streams> {
     notes: HashMap<Address, Note<D>>,
     waiting: VecDeque<Waiting<D>>,
-    /// Threads that have taken one out to look at it.
+    /// Threads that mark or look at what uses one, which is not among them meanwhile.
     looking: usize,
+    /// Threads that give one back to its arena, for which the driver may wait.
+    freeing: usize,
+}
+
+impl<D: Streams> Books<D> {
+    /// Whether a block waits, or is looked at, or is about to be free.
+    fn has_waiting(&self) -> bool {
+        self.looking + self.freeing > 0 || !self.waiting.is_empty()
+    }
 }
 
 pub(super) struct Uses<D: Streams> {
@@ -68,6 +77,7 @@ impl<D: Streams> Uses<D> {
                 notes: HashMap::new(),
                 waiting: VecDeque::new(),
                 looking: 0,
+                freeing: 0,
             }),
             noted: AtomicUsize::new(0),
         }
@@ -106,7 +116,8 @@ impl<D: Streams> Uses<D> {
     }
 
     /// Takes what was noted of a block that is being freed; none where that is
-    /// nothing.
+    /// nothing. Else it waits for that from then on, by [`Uses::wait_for`], or
+    /// is [kept](Uses::keep).
     pub(super) fn take(&self, address: Address) -> Result<Option<Vec<Use<D>>>, FreeError> {
         if self.noted.load(Ordering::Relaxed) == 0 {
             return Ok(None);
@@ -116,14 +127,23 @@ impl<D: Streams> Uses<D> {
             return Ok(None);
         };
         match std::mem::replace(note, Note::Freed) {
-            Note::Live(uses) => Ok(Some(uses)),
+            Note::Live(uses) => {
+                books.looking += 1;
+                Ok(Some(uses))
+            }
             Note::Freed => Err(FreeError::NotLive),
         }
     }
 
+    /// What was taken is kept for a graph: it waits for nothing.
+    pub(super) fn keep(&self) {
+        self.books.lock().looking -= 1;
+    }
+
     /// Forgets what was noted of a block.
     pub(super) fn forget(&self, address: Address) {
-        if self.books.lock().notes.remove(&address).is_some() {
+        let mut books = self.books.lock();
+        if books.notes.remove(&address).is_some() {
             self.noted.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -136,13 +156,12 @@ impl<D: Streams> Uses<D> {
             uses,
         };
         waiting.mark();
-        self.books.lock().waiting.push_back(waiting);
+        self.looked(waiting, false);
     }
 
     /// Whether any block waits.
     pub(super) fn has_waiting(&self) -> bool {
-        let books = self.books.lock();
-        books.looking > 0 || !books.waiting.is_empty()
+        self.books.lock().has_waiting()
     }
 
     /// Looks at the oldest blocks that wait.
@@ -177,7 +196,10 @@ impl<D: Streams> Uses<D> {
         self.look_at_all();
         // What others are looking at is not to be missed.
         let mut patience = Patience::new();
-        while self.books.lock().looking > 0 {
+        while {
+            let books = self.books.lock();
+            books.looking + books.freeing > 0
+        } {
             patience.pause();
         }
     }
@@ -202,52 +224,64 @@ impl<D: Streams> Uses<D> {
     }
 
     fn looked(&self, waiting: Waiting<D>, done: bool) {
-        let Waiting { arena, address, .. } = &waiting;
-        if done {
-            self.forget(*address);
-            // It was live: nobody else frees what waits. A direct allocation
-            // that the driver does not take back was counted.
-            let _ = arena.free(*address);
-        }
         let mut books = self.books.lock();
         books.looking -= 1;
         if !done {
             books.waiting.push_back(waiting);
+            return;
         }
+        books.freeing += 1;
+        drop(books);
+        let Waiting { arena, address, .. } = waiting;
+        self.forget(address);
+        // It was live: nobody else frees what waits. A direct allocation
+        // that the driver does not take back was counted.
+        let _ = arena.free(address);
+        self.books.lock().freeing -= 1;
     }
 
     /// A stream ends; `fence` comes after its last work.
     pub(super) fn end_stream(&self, stream: D::Stream, fence: Option<&D::Fence>) {
+        self.end_streams(
+            |its| its == stream,
+            || match fence {
+                Some(fence) => Some(Use::Marked(fence.clone(), None)),
+                None => Some(Use::Lost),
+            },
+        );
+    }
+
+    /// Streams are gone with their context, and so is their work.
+    pub(super) fn forget_streams(&self, are_gone: impl Fn(D::Stream) -> bool) {
+        self.end_streams(are_gone, || None);
+    }
+
+    /// Streams end: `left` is what is to be waited for instead of them.
+    fn end_streams(&self, do_end: impl Fn(D::Stream) -> bool, left: impl Fn() -> Option<Use<D>>) {
         if self.noted.load(Ordering::Relaxed) == 0 {
             return;
         }
         let mut patience = Patience::new();
         loop {
             let mut books = self.books.lock();
-            let Books {
-                notes,
-                waiting,
-                looking,
-            } = &mut *books;
+            let Books { notes, waiting, .. } = &mut *books;
             let live = notes.values_mut().filter_map(|note| match note {
                 Note::Live(uses) => Some(uses),
                 Note::Freed => None,
             });
             let freed = waiting.iter_mut().map(|waiting| &mut waiting.uses);
-            for used in live.chain(freed).flatten() {
-                match used {
-                    Use::Of(its) if *its == stream => {
-                        *used = match fence {
-                            Some(fence) => Use::Marked(fence.clone(), None),
-                            None => Use::Lost,
-                        }
+            for uses in live.chain(freed) {
+                uses.retain_mut(|used| match used {
+                    Use::Of(its) if do_end(*its) => left().map(|left| *used = left).is_some(),
+                    Use::Marked(_, its) if its.is_some_and(&do_end) => {
+                        *its = None;
+                        true
                     }
-                    Use::Marked(_, its) if *its == Some(stream) => *its = None,
-                    _ => {}
-                }
+                    _ => true,
+                });
             }
-            // A block that is being looked at may be waiting for the stream.
-            if *looking == 0 {
+            // A block that is being looked at may be waiting for one of them.
+            if books.looking == 0 {
                 return;
             }
             drop(books);

@@ -1,5 +1,15 @@
 use super::*;
 
+/// What no device has is refused by the driver, and nobody hears of it.
+#[test]
+fn a_request_without_measure_leaves_the_sum_as_it_is() {
+    let quota = Quota::new(Bytes::MAX);
+    let absurd = quota.ask(Bytes::new(u64::MAX - 100)).unwrap();
+    assert!(quota.take(Bytes::new(4)));
+    drop(absurd);
+    assert_eq!(quota.reserved(), Bytes::new(4));
+}
+
 #[test]
 fn what_is_taken_stays_below_the_limit() {
     let quota = Quota::new(Bytes::new(10));

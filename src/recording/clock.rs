@@ -21,11 +21,6 @@ impl EventClock {
         }
     }
 
-    /// When it was made.
-    pub(crate) fn begun_us(&self) -> u64 {
-        self.begun_us
-    }
-
     pub(crate) fn now_us(&self) -> u64 {
         let passed = self.begun.elapsed();
         let micros = passed.as_secs().saturating_mul(1_000_000);

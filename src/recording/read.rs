@@ -240,14 +240,18 @@ impl<R: Read + Seek> RecordReader<R> {
             let Some((sequence, at)) = self.blocks.next() else {
                 return Ok(false);
             };
-            self.totals.missing += sequence.saturating_sub(self.last.saturating_add(1));
-            self.last = sequence;
             self.file.seek(SeekFrom::Start(at))?;
             self.bytes.clear();
             self.file
                 .by_ref()
                 .take(BLOCK)
                 .read_to_end(&mut self.bytes)?;
+            if long(&self.bytes, block::SEQUENCE) != sequence {
+                // A ring that goes on has made room for newer ones there.
+                continue;
+            }
+            self.totals.missing += sequence.saturating_sub(self.last.saturating_add(1));
+            self.last = sequence;
             let said = word(&self.bytes, block::LENGTH);
             let length = (said & !SEALED) as usize;
             let end = block::EVENTS.saturating_add(length);

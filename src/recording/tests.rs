@@ -3,7 +3,7 @@
 mod properties;
 
 use std::collections::BTreeMap;
-use std::io::Cursor;
+use std::io::{self, Cursor, Read, Seek, SeekFrom};
 use std::sync::{Arc, Mutex};
 
 use super::form::{BYTES, ROOM, block, head};
@@ -280,6 +280,61 @@ fn a_ring_has_the_newest() {
     assert_eq!((read.totals().missing, read.totals().damaged), (0, 0));
     recording.end();
     assert_eq!(live(&mut reader(&memory.bytes())), held);
+}
+
+/// Reads a recording that goes on.
+struct Live {
+    memory: Memory,
+    at: u64,
+}
+
+impl Read for Live {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let disk = self.memory.0.lock().unwrap();
+        let at = usize::try_from(self.at).unwrap().min(disk.bytes.len());
+        let read = (&disk.bytes[at..]).read(to)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+impl Seek for Live {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let length = self.memory.0.lock().unwrap().bytes.len() as u64;
+        self.at = match to {
+            SeekFrom::Start(at) => at,
+            SeekFrom::Current(by) => self.at.checked_add_signed(by).unwrap(),
+            SeekFrom::End(by) => length.checked_add_signed(by).unwrap(),
+        };
+        Ok(self.at)
+    }
+}
+
+#[test]
+fn what_makes_room_in_a_ring_meanwhile_is_not_read_as_what_was_there() {
+    let bound = RecordBound {
+        most: Bytes::mib(1),
+        ring: true,
+    };
+    let (memory, recording) = begun(bound);
+    let take = |places: std::ops::RangeInclusive<u64>| {
+        for place in places {
+            alloc(&recording, place, place);
+            recording.tend();
+        }
+    };
+    take(1..=300_000);
+    let mut read = RecordReader::open(Live { memory, at: 0 }).unwrap();
+    take(300_001..=350_000);
+    let found = std::iter::from_fn(|| read.next_entry().unwrap());
+    let sizes: Vec<u64> = found
+        .filter_map(|entry| match entry.found {
+            Found::Event { event, .. } => Some(event.size.get()),
+            Found::Mark(_) => None,
+        })
+        .collect();
+    assert!(sizes.is_sorted() && sizes.len() > 10_000, "{}", sizes.len());
+    assert!(read.totals().missing > 0);
 }
 
 #[test]

@@ -7,7 +7,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, Seek, Write};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{self, Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -246,10 +247,24 @@ fn create(path: &Path) -> io::Result<(PathBuf, File)> {
         let temporary = path.with_file_name(format!(".vramalloc.{process}.{number}.tmp"));
         match File::create_new(&temporary) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            made => return made.map(|file| (temporary, file)),
+            made => return Ok((temporary, beyond_standard(made?)?)),
         }
     }
     Err(ErrorKind::AlreadyExists.into())
+}
+
+/// The file by a number above that of standard error: what the program prints to one that
+/// it has closed is not for the file.
+fn beyond_standard(file: File) -> io::Result<File> {
+    const STANDARD_ERROR: RawFd = 2;
+    if file.as_raw_fd() > STANDARD_ERROR {
+        return Ok(file);
+    }
+    let mut moved = file.try_clone()?;
+    drop(file);
+    moved.set_len(0)?;
+    moved.rewind()?;
+    Ok(moved)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What was paused, and what a pause or its end did.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::LazyLock;
 
 use crate::address::Bytes;
 
@@ -70,33 +71,6 @@ pub struct PauseStats {
     pub last: Moved,
 }
 
-impl PauseStats {
-    const NONE: PauseStats = PauseStats {
-        is_paused: false,
-        paused: Bytes::ZERO,
-        stays: Stays {
-            plain: Bytes::ZERO,
-            exported: Bytes::ZERO,
-            refused: Bytes::ZERO,
-        },
-        backups: Bytes::ZERO,
-        pauses: 0,
-        resumes: 0,
-        failures: 0,
-        pause_ns: 0,
-        resume_ns: 0,
-        last: Moved {
-            bytes: Bytes::ZERO,
-            copied: Bytes::ZERO,
-            stays: Stays {
-                plain: Bytes::ZERO,
-                exported: Bytes::ZERO,
-                refused: Bytes::ZERO,
-            },
-        },
-    };
-}
-
 /// The pauses of an arena, of which most have none: those take no memory.
 #[derive(Clone, Debug, Default)]
 pub struct Pauses(Option<Box<PauseStats>>);
@@ -146,7 +120,8 @@ impl Deref for Pauses {
     type Target = PauseStats;
 
     fn deref(&self) -> &PauseStats {
-        self.0.as_deref().unwrap_or(&PauseStats::NONE)
+        static NONE: LazyLock<PauseStats> = LazyLock::new(PauseStats::default);
+        self.0.as_deref().unwrap_or(&NONE)
     }
 }
 

@@ -44,18 +44,17 @@ impl Default for Process {
 }
 
 impl Process {
-    /// This process, now. What the system does not say stays empty; the start
-    /// is then `counted`.
+    /// This process, now, with this rank. What the system does not say stays empty;
+    /// the start is then `counted`.
     #[must_use]
-    pub fn current(counted: SystemTime) -> Process {
+    pub fn current(counted: SystemTime, rank: String) -> Process {
         let started = began().map_or(counted, |began| began.min(counted));
-        let program = fs::read_link("/proc/self/exe")
-            .ok()
+        let program = executable()
             // A process in a chroot may have no `/proc`.
             .or_else(|| std::env::args_os().next().map(PathBuf::from))
             .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
             .unwrap_or_default();
-        let command_line = fs::read("/proc/self/cmdline").unwrap_or_default();
+        let command_line = fs::read("/proc/thread-self/cmdline").unwrap_or_default();
         let command_line = command_line.strip_suffix(b"\0").unwrap_or(&command_line);
         Process {
             program,
@@ -67,15 +66,29 @@ impl Process {
             host: fs::read_to_string("/proc/sys/kernel/hostname")
                 .map(|name| name.trim().to_owned())
                 .unwrap_or_default(),
-            rank: rank(|name| std::env::var(name).ok()),
+            rank,
             started,
             ended: SystemTime::now(),
         }
     }
 }
 
-/// The rank that a launcher set.
-fn rank(variable: impl Fn(&str) -> Option<String>) -> String {
+/// The program's file, also where it was removed, or replaced, while it runs.
+#[must_use]
+pub fn executable() -> Option<PathBuf> {
+    // Of this thread: of the process there is none once its first thread has ended.
+    let path = fs::read_link("/proc/thread-self/exe").ok()?;
+    let was = path
+        .to_str()
+        .and_then(|path| path.strip_suffix(" (deleted)"));
+    match was {
+        Some(was) if !path.exists() => Some(PathBuf::from(was)),
+        _ => Some(path),
+    }
+}
+
+/// The rank that a launcher set, by its variables.
+pub fn rank(variable: impl Fn(&str) -> Option<String>) -> String {
     RANKS
         .iter()
         .filter_map(|name| variable(name))
@@ -116,7 +129,8 @@ mod tests {
 
     #[test]
     fn this_process_is_known() {
-        let process = Process::current(SystemTime::now());
+        let process = Process::current(SystemTime::now(), "3".to_owned());
+        assert_eq!(process.rank, "3");
         assert_eq!(process.pid, std::process::id());
         assert!(!process.program.is_empty());
         assert!(!process.host.is_empty());

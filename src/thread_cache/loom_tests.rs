@@ -202,7 +202,7 @@ fn loom_a_figure_less_the_room_is_what_is_held() {
         let mut figure = 1;
         for _ in 0..2 {
             let mut kept = cache.lock();
-            figure -= kept.take_room(Figure::Blocks);
+            figure -= kept.take_room().blocks;
             assert_eq!(figure, u64::from(!word(&map).is_kept()));
         }
         owner.join().unwrap();

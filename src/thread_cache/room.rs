@@ -114,19 +114,6 @@ impl PackedRoom {
     pub(super) fn is_too_much(self) -> bool {
         self.blocks() >= MOST || self.slots() >= MOST
     }
-
-    /// Takes all slots, or all blocks, away: how many there were.
-    pub(super) fn take_slots(&mut self) -> u64 {
-        let slots = self.slots();
-        *self = PackedRoom::of(self.blocks(), 0);
-        slots
-    }
-
-    pub(super) fn take_blocks(&mut self) -> u64 {
-        let blocks = self.blocks();
-        *self = PackedRoom::of(0, self.slots());
-        blocks
-    }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -363,8 +363,13 @@ fn a_cache_that_lacks_room_takes_what_another_has_left() {
     free(one, 0, 8);
     free(other, 8, 1);
     // What it has is taken away, so that it lacks some.
-    let lacks = |own| hub.asked(own, |kept| Figure::ALL.map(|of| kept.take_room(of)));
-    assert_eq!(lacks(other), Some([1, SIZE.get(), SIZE.get()]));
+    let one_block = Headroom {
+        blocks: 1,
+        bytes: SIZE.get(),
+        asked: SIZE.get(),
+    };
+    let taken = hub.asked(other, |kept| kept.take_room());
+    assert_eq!(taken, Some(one_block));
     hub.ends(1);
     hub.asked(other, |kept| kept.close_batch(0)).unwrap();
     let lacking = hub.take_refreshed(other, SIZE, LibraryId::UNKNOWN);

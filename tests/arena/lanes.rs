@@ -103,7 +103,7 @@ impl Streams {
     fn record(&self, lane: &Lane, address: Address, at: usize) -> Result<(), FreeError> {
         let stream = self.streams[at];
         let number = u64::from(stream.number());
-        self.lanes.record(lane, address, number, stream)
+        self.lanes.record(lane, address, number, || stream)
     }
 
     fn free(&self, lane: &Lane, address: Address) {
@@ -259,7 +259,7 @@ fn a_block_waits_for_a_stream_that_has_gone() {
         let gone = streams.gpu.stream(streams.driver.context(), false).unwrap();
         streams.gpu.launch(gone, 50 * MS, &[(block, SIZE)]).unwrap();
         let number = u64::from(gone.number());
-        streams.lanes.record(&lane, block, number, gone).unwrap();
+        streams.lanes.record(&lane, block, number, || gone).unwrap();
         let fence = vramalloc_core::lanes::Streams::mark(&streams.driver, gone).ok();
         let fence = fence.filter(|_| marked);
         streams.lanes.end_stream(number, gone, fence.as_ref());

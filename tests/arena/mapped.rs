@@ -13,6 +13,7 @@ use vramalloc_core::config::{Config, DeviceShare, StrategyKind};
 use vramalloc_core::error::Code;
 use vramalloc_core::page_map::ArenaId;
 use vramalloc_core::quota::Quota;
+use vramalloc_core::stats::Metric;
 use vramalloc_model::Call;
 
 use crate::rig::{MS, Rig, plain};
@@ -34,6 +35,25 @@ fn a_capture_in_which_mapping_fails_stays_valid() {
         rig.arena.free(held).unwrap();
         rig.arena.free(block).unwrap();
     }
+}
+
+/// Units are small blocks' and large ones' in turn: the driver hears of neither.
+#[test]
+fn a_unit_that_changes_sides_is_not_taken_from_the_driver() {
+    let rig = Rig::new(&plain(StrategyKind::Mapped), Bytes::mib(64));
+    for _ in 0..20 {
+        let blocks: Vec<_> = (0..20_000).map(|_| rig.get(Bytes::new(1536))).collect();
+        blocks
+            .into_iter()
+            .for_each(|block| rig.arena.free(block).unwrap());
+        let large = rig.get(Bytes::mib(50));
+        rig.arena.free(large).unwrap();
+    }
+    let memory = rig.arena.stats().memory;
+    let segments = memory.all[Metric::Segment];
+    assert_eq!(memory.num_device_alloc, rig.gpu.calls(Call::Create));
+    assert_eq!(segments.allocated - segments.freed, segments.current);
+    rig.ends_clean();
 }
 
 /// A program that names more than there is to export, which the driver would refuse.

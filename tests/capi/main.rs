@@ -13,6 +13,7 @@
 )]
 
 mod control;
+mod ends;
 mod options;
 mod pause;
 mod places;

@@ -240,8 +240,11 @@ fn only_like_is_compared_with_like() {
     let beside = fixture.ask(&["diff", "--fail-over", "5%", "two", "grown"]);
     let note = "vramalloc: grown/config.json: left out: no statistics of vramalloc\n";
     assert_eq!((beside.out, &*beside.errors), (answer.out, note));
-    std::fs::write(&other, "[1, {").unwrap();
-    assert_eq!(fixture.ask(&["diff", "two", "grown"]).code, Some(2));
+    std::fs::write(&other, r#"{"arenas": [{"#).unwrap();
+    let cut_off = fixture.ask(&["diff", "two", "grown"]);
+    assert_eq!(cut_off.code, Some(2));
+    let why = "grown/config.json: it ends too early: ";
+    assert!(cut_off.errors.contains(why), "{}", cut_off.errors);
     for (sides, complaint) in [
         (
             ["two", "one"],

@@ -99,6 +99,10 @@ fn where_no_file_was_written_it_is_said_why() {
     let script = format!("{NOTE} note seen; note wrote /dev/null; note ended");
     let (_, _, errors) = output(place.run(&[], &script));
     assert_eq!(errors, "vramalloc: the statistics of sh went to /dev/null");
+    let script = format!("{NOTE} note seen; note ended");
+    let (_, _, errors) = output(place.run(&["--stats", "/dev/null"], &script));
+    let line = "vramalloc: the statistics of sh went to /dev/null, if CUDA memory was seen";
+    assert_eq!(errors, line);
     // Where the program itself has chosen the place.
     let script = format!("{NOTE} echo >else; note seen; note wrote $PWD/else; note ended");
     let (_, _, errors) = output(place.run(&[], &script));

@@ -107,6 +107,7 @@ fn what_is_meant_is_said() {
             "./folder",
             "it is a folder; for an application of Python say vramalloc run python3",
         ),
+        (".", "it is a folder"),
     ] {
         let (code, _, errors) = output(place.command(&["run", "--library", &library, program]));
         assert_eq!(code, Some(126), "{errors}");

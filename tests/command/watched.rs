@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -396,6 +396,11 @@ fn top_stops_goes_on_and_takes_any_size() {
     let tmux = Tmux::new(&place, 80, 24, "-n 0.2");
     tmux.shows(&pid);
     let top = tmux.pid();
+    // A set of epoll's tells of what came once, and a key that comes with another size
+    // would wait there for the next one.
+    let is_set = |to: PathBuf| to.ends_with("anon_inode:[eventpoll]");
+    let mut files = fs::read_dir(format!("/proc/{top}/fd")).unwrap();
+    assert!(!files.any(|file| fs::read_link(file.unwrap().path()).is_ok_and(is_set)));
     for stop in [&["key"][..], &["kill", "-s", "TSTP", &top]] {
         match stop {
             ["key"] => tmux.keys(&["C-z"]),

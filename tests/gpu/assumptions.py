@@ -250,6 +250,13 @@ ASSUMPTIONS = [
         "bytes that nobody made are refused",
         hazards=(2,),
     ),
+    # Pools of CUDA's.
+    vital(
+        "pool.beside.*",
+        YES,
+        "a stream with nothing to do takes from a pool and gives back at once, whatever others do",
+        hazards=(41,),
+    ),
     # Look-ups.
     model(
         "deepbind.served",

@@ -14,7 +14,7 @@ fn a_bad_value_is_one_warning_that_says_what_is_used() {
         loaded.warnings,
         [
             "VRAMALLOC_CONF: limit: cannot read \"12Q\"; accepted: a size such as \
-             16G or 512MiB, a share such as 0.5 or 50%, or none; no limit is in force"
+             16G or 512MiB, a share up to 100% such as 0.5 or 50%, or none; no limit is in force"
         ]
     );
     let loaded = plain(&[
@@ -25,7 +25,7 @@ fn a_bad_value_is_one_warning_that_says_what_is_used() {
         loaded.warnings,
         [
             "VRAMALLOC_LIMIT: cannot read \"-3\"; accepted: a size such as \
-             16G or 512MiB, a share such as 0.5 or 50%, or none; using 2GiB from \
+             16G or 512MiB, a share up to 100% such as 0.5 or 50%, or none; using 2GiB from \
              FLAGS_gpu_memory_limit_mb"
         ]
     );
@@ -39,7 +39,7 @@ fn a_limit_of_a_few_bytes_is_told_and_none_is_in_force() {
         loaded.warnings,
         [
             "VRAMALLOC_LIMIT: cannot read \"16\" (did you mean 16G?); accepted: a size such \
-             as 16G or 512MiB, a share such as 0.5 or 50%, or none; no limit is in force"
+             as 16G or 512MiB, a share up to 100% such as 0.5 or 50%, or none; no limit is in force"
         ]
     );
     assert_eq!(loaded.settings.config.limit, None);

@@ -161,6 +161,46 @@ fn threads_hear_no_more_of_the_end_than_bare() {
     }
 }
 
+/// What the program prints to a closed number does not come into the files of ours.
+#[test]
+fn a_closed_output_is_not_a_file_of_ours() {
+    for _ in 0..4 {
+        let run = Run::preloaded("exit_paths", Kind::Driver).arg("closed");
+        let outcome = run.env("VRAMALLOC_RECORD", "recording").go();
+        outcome.quiet(0).no_violations();
+        let files = outcome.written.iter();
+        let mut statistics = files.filter(|(name, _)| name.ends_with(".json"));
+        let (_, statistics) = statistics.next().expect(&outcome.what);
+        let statistics: Value = serde_json::from_str(statistics).expect(&outcome.what);
+        assert_eq!(statistics["final"], true, "{}", outcome.what);
+        let recording = &outcome.written["recording"];
+        assert!(!recording.starts_with("printed"), "{}", outcome.what);
+    }
+}
+
+/// The thread that writes in between is none of the program's.
+#[test]
+fn a_process_ends_with_the_last_thread_of_the_program() {
+    let run = Run::preloaded("exit_paths", Kind::Driver).arg("first");
+    let outcome = run.env("VRAMALLOC_STATS_INTERVAL_S", "1").go();
+    outcome.quiet(0).no_violations();
+    assert_eq!(outcome.stats()["final"], true, "{}", outcome.what);
+}
+
+/// A signal handler may end the process while the statistics are written, too.
+#[test]
+fn an_end_amid_the_end_waits_for_nothing() {
+    const RUNS: usize = 20;
+    for _ in 0..RUNS {
+        let run = Run::preloaded("exit_paths", Kind::Driver).arg("alarmed");
+        let outcome = run.go();
+        // It may have ended before.
+        assert!([0, 8].contains(&outcome.code()), "{}", outcome.what);
+        outcome.no_violations();
+        assert_eq!(outcome.stats()["final"], true, "{}", outcome.what);
+    }
+}
+
 /// What exit handlers free, and threads that they wait for, is told too.
 #[test]
 fn statistics_tell_what_exit_handlers_do() {
@@ -406,5 +446,9 @@ fn thousands_of_contexts_are_pooled_and_counted() {
         let told = arenas.iter().filter_map(|arena| arena["sum_of"].as_u64());
         assert_eq!(told.sum::<u64>(), 5000, "{}", outcome.what);
         assert!(arenas.len() < 300, "{}: {}", outcome.what, arenas.len());
+        // No two of them were there at once.
+        let mut peaks = arenas.iter().map(|arena| &arena["live_bytes"]["peak"]);
+        let first = peaks.next().unwrap();
+        assert!(peaks.all(|peak| peak == first), "{}", outcome.what);
     }
 }

@@ -418,15 +418,16 @@ fn what_a_pool_gives_back_that_passed_the_limit_is_waited_for() {
     let cases = [
         ("32M", "50000", None, 2),
         ("66M", "50000", Some("plain"), 3),
-        ("32M", LONG, None, 0),
-        // The other pool's memory makes up for it then, and this pool goes on.
-        ("66M", LONG, Some("plain"), 2),
+        ("32M", LONG, None, 2),
+        ("66M", LONG, Some("plain"), 3),
+        // What was waited for in vain is forgotten with its pool.
+        ("32M", "50000", Some("again"), 2),
     ];
     for kind in Kind::each() {
-        for (limit, busy, plainly, served) in cases {
+        for (limit, busy, mode, served) in cases {
             let conf = format!("limit:{limit},room_wait_ms:700");
             let run = Run::preloaded("pools_at_limit", kind).conf(&conf);
-            let run = plainly.into_iter().fold(run.args(["1", busy]), Run::arg);
+            let run = mode.into_iter().fold(run.args(["1", busy]), Run::arg);
             let outcome = done(&run);
             assert_eq!(number(&outcome, "served"), served, "{}", outcome.what);
             assert!(number(&outcome, "waited") < 500, "{}", outcome.stdout);
@@ -434,15 +435,39 @@ fn what_a_pool_gives_back_that_passed_the_limit_is_waited_for() {
     }
 }
 
+/// What a stream has freed and not yet got to serves that stream at once, also at the limit;
+/// and where a pool passes nothing on, what it got to as well.
+#[test]
+fn what_a_stream_freed_serves_it_at_the_limit() {
+    for kind in Kind::each() {
+        let run = Run::preloaded("pools_at_limit", kind).conf("limit:64M,room_wait_ms:20");
+        let run = run.env("SIM_CUDA_MEMORY", "2G").arg("again");
+        for mode in [None, Some("apart")] {
+            let outcome = done(&mode.into_iter().fold(run.clone(), Run::arg));
+            assert_eq!(number(&outcome, "own"), 1, "{}", outcome.what);
+            assert_eq!(number(&outcome, "other"), 0, "{}", outcome.what);
+            assert!(peak(&outcome) <= 128 * MIB, "{}", outcome.what);
+        }
+    }
+}
+
 /// What a pool took beyond the limit goes back however often it is asked meanwhile: nothing
-/// that the program keeps comes to lie there.
+/// that the program keeps comes to lie there, nor in the rest of the piece that it grew by.
 #[test]
 fn a_pool_passes_the_limit_once_and_for_a_while() {
-    for kind in Kind::each() {
-        let conf = "limit:128M,room_wait_ms:20";
-        let run = Run::preloaded("pools_at_limit", kind).conf(conf);
-        let outcome = done(&run.env("SIM_CUDA_MEMORY", "2G").arg("turns"));
-        assert_eq!(number(&outcome, "reserved"), 128, "{}", outcome.what);
-        assert!(peak(&outcome) <= (128 + 64) * MIB, "{}", outcome.what);
+    let modes = [
+        ("turns", 128),
+        ("beside", 64),
+        ("pending", 64),
+        ("crowd", 128),
+    ];
+    for (mode, limit) in modes {
+        for kind in Kind::each() {
+            let conf = format!("limit:{limit}M,room_wait_ms:20");
+            let run = Run::preloaded("pools_at_limit", kind).conf(&conf);
+            let outcome = done(&run.env("SIM_CUDA_MEMORY", "2G").arg(mode));
+            assert_eq!(number(&outcome, "reserved"), limit, "{}", outcome.what);
+            assert!(peak(&outcome) <= (limit + 64) * MIB, "{}", outcome.what);
+        }
     }
 }

@@ -379,7 +379,7 @@ fn answered(order: &[&str], outcome: Outcome, text: &str) -> Said {
     let mut arguments = vec![order[0], &pid];
     arguments.extend(&order[1..]);
     let mut child = place.command(&arguments).spawn().unwrap();
-    let desk = Desk::new();
+    let desk = Desk::default();
     until(|| {
         if let Some(order) = page.take(&desk, |_| true).unwrap() {
             page.reply(&order, outcome, text).unwrap();

@@ -233,6 +233,49 @@ fn a_refusal_does_not_wait_for_work_that_frees_nothing() {
     assert!(began.elapsed().as_secs() < 10, "{run}");
 }
 
+/// Threads that find no memory at once have nothing on its way to each other.
+#[test]
+fn threads_that_are_refused_do_not_wait_for_each_other() {
+    for (way, limit) in [("virtual", "none"), ("pool", "4G")] {
+        let steps = format!("virtual:900M three-{way}:300M");
+        let run = run(Kind::Driver, "auto_growth", &steps)
+            .env(
+                "SIM_CUDA_SLOW",
+                "cuMemCreate:50000000,cuMemAllocAsync:50000000",
+            )
+            .env("VRAMALLOC_LIMIT", limit)
+            .env("VRAMALLOC_ROOM_WAIT_MS", "10000");
+        let began = std::time::Instant::now();
+        assert_eq!(last(&run), 3, "{run}");
+        assert!(began.elapsed().as_secs() < 10, "{run}");
+    }
+}
+
+/// What a pool has that is gone is the device's until the last stream gets to its free.
+#[test]
+fn a_pool_that_is_gone_counts_until_its_memory_is_free() {
+    for (then, expected) in [("", 2), ("sync", 0)] {
+        let steps = format!("mine pool:64M work:1000000000000 give end {then} virtual:64M");
+        let run = run(Kind::Driver, "auto_growth", &steps)
+            .env("VRAMALLOC_LIMIT", "100M")
+            .env("VRAMALLOC_ROOM_WAIT_MS", "0");
+        assert_eq!(last(&run), expected, "{run}");
+    }
+}
+
+/// Also where nothing is given back for a request, what CUDA's pools gave back is seen.
+#[test]
+fn what_a_pool_gave_back_by_itself_leaves_the_limit_at_once() {
+    let run = run(
+        Kind::Driver,
+        "auto_growth",
+        "pool:64M give sync virtual:64M",
+    )
+    .env("VRAMALLOC_LIMIT", "100M")
+    .env("VRAMALLOC_ROOM", "off");
+    assert_eq!(last(&run), 0, "{run}");
+}
+
 /// A thread that waits at the limit breaks no capture.
 #[test]
 fn a_capture_begins_and_ends_while_a_thread_waits_at_the_limit() {
@@ -341,10 +384,9 @@ fn all(outcome: &Outcome) -> u64 {
 fn a_pool_that_was_trimmed_meanwhile_does_not_pass_the_limit() {
     for way in ["plain", "virtual"] {
         let steps = "virtual:100M keep:100M pool:16M pool:64M give sync";
+        let steps = format!("hold:cuMemAllocFromPoolAsync {steps}");
         let steps = format!("{steps} beside-pool:48M {way}:122M join own");
-        let run = run(Kind::Driver, "auto_growth", &steps)
-            .env("SIM_CUDA_SLOW", "cuMemAllocAsync:400000000")
-            .env("VRAMALLOC_LIMIT", "256M");
+        let run = run(Kind::Driver, "auto_growth", &steps).env("VRAMALLOC_LIMIT", "256M");
         let outcome = run.go();
         outcome.quiet(0).no_violations();
         assert!(
@@ -364,6 +406,7 @@ fn a_pool_that_was_trimmed_meanwhile_does_not_pass_the_limit() {
 fn what_a_pool_may_grow_by_is_taken_before_the_call() {
     for way in ["plain", "virtual"] {
         let steps = "keep:100M pool:16M pool:64M give sync";
+        let steps = format!("await:cuMemAllocAsync {steps}");
         let steps = format!("{steps} beside-pool:48M {way}:222M join peak");
         let run = run(Kind::Driver, "auto_growth", &steps)
             .env("SIM_CUDA_SLOW", "cuMemAllocAsync:400000000")

@@ -72,4 +72,16 @@ static void api_load(void) {
 
 #define API(call) EXPECT(VRAMALLOC_SUCCESS, call)
 
+/* Memory of the current device for a stream. */
+static inline void *api_get(size_t size, void *stream) {
+    void *memory;
+    API(api.malloc_on_stream(size, VRAMALLOC_CURRENT_DEVICE, stream, &memory));
+    return memory;
+}
+
+/* Tells that a stream uses a block. */
+static inline int api_record(void *memory, void *stream) {
+    return api.record_stream(memory, stream);
+}
+
 #endif

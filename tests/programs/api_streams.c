@@ -28,17 +28,6 @@ static const uint64_t HOUR = 3600ull * 1000 * 1000 * 1000;
 
 static int front, forget;
 
-static void *get(size_t size, gpu_stream stream) {
-    void *memory;
-    API(api.malloc_on_stream(size, VRAMALLOC_CURRENT_DEVICE, (vramalloc_stream)stream,
-                             &memory));
-    return memory;
-}
-
-static int record(void *memory, gpu_stream stream) {
-    return api.record_stream(memory, (vramalloc_stream)stream);
-}
-
 /* What is not allowed is refused. */
 static void refusals(gpu_stream stream) {
     void *memory = &memory, *plain;
@@ -50,24 +39,24 @@ static void refusals(gpu_stream stream) {
     if (memory)
         exit(1);
     EXPECT(101, api.malloc_on_stream(SIZE, 7, of, &memory));
-    EXPECT(VRAMALLOC_NOT_OURS, record(&plain, stream));
+    EXPECT(VRAMALLOC_NOT_OURS, api_record(&plain, stream));
     EXPECT(VRAMALLOC_INVALID_ARGUMENT, api.release_captures(VRAMALLOC_PINNED, NULL));
     API(api.malloc(SIZE, 0, &plain));
-    API(record(plain, stream));
+    API(api_record(plain, stream));
     API(api.free(plain));
-    memory = get(SIZE, stream);
-    API(record(memory, stream));
+    memory = api_get(SIZE, stream);
+    API(api_record(memory, stream));
     API(api.free(memory));
-    EXPECT(VRAMALLOC_NOT_OURS, record(memory, stream));
+    EXPECT(VRAMALLOC_NOT_OURS, api_record(memory, stream));
     EXPECT(VRAMALLOC_NOT_OURS, api.free(memory));
 }
 
 static void one_stream(gpu_stream stream, gpu_stream other) {
-    void *first = get(SIZE, stream);
+    void *first = api_get(SIZE, stream);
     GPU(gpu_fill(stream, first, 1, WORDS, LONG));
     API(api.free(first));
-    void *theirs = get(SIZE, other);
-    void *second = get(SIZE, stream);
+    void *theirs = api_get(SIZE, other);
+    void *second = api_get(SIZE, stream);
     GPU(gpu_fill(stream, second, 2, WORDS, 0));
     GPU(gpu_fill(other, theirs, 3, WORDS, 0));
     printf("its own block at once: %d, the other stream too: %d\n", first == second,
@@ -78,20 +67,20 @@ static void one_stream(gpu_stream stream, gpu_stream other) {
 }
 
 static void two_streams(gpu_stream stream, gpu_stream other) {
-    void *first = get(SIZE, stream);
+    void *first = api_get(SIZE, stream);
     GPU(gpu_fill(stream, first, 1, WORDS, 0));
     GPU(gpu_stream_sync(stream));
     GPU(gpu_fill(other, first, 2, WORDS, LONG));
     if (!forget)
-        API(record(first, other));
+        API(api_record(first, other));
     API(api.free(first));
     EXPECT(VRAMALLOC_NOT_OURS, api.free(first));
-    EXPECT(VRAMALLOC_NOT_OURS, record(first, other));
-    void *second = get(SIZE, stream);
+    EXPECT(VRAMALLOC_NOT_OURS, api_record(first, other));
+    void *second = api_get(SIZE, stream);
     GPU(gpu_fill(stream, second, 3, WORDS, 0));
     printf("while the other uses it: %d", first == second);
     GPU(gpu_sync());
-    void *third = get(SIZE, stream);
+    void *third = api_get(SIZE, stream);
     printf(", after that: %d\n", first == third);
     API(api.free(second));
     API(api.free(third));
@@ -99,14 +88,14 @@ static void two_streams(gpu_stream stream, gpu_stream other) {
 
 /* CUDA's own free, which names the other stream: its work is before the free. */
 static void in_the_order_of_another(gpu_stream stream, gpu_stream other) {
-    void *first = get(SIZE, stream);
+    void *first = api_get(SIZE, stream);
     GPU(gpu_fill(other, first, 2, WORDS, LONG));
     GPU(gpu_free_async(first, other));
-    void *second = get(SIZE, stream);
+    void *second = api_get(SIZE, stream);
     GPU(gpu_fill(stream, second, 3, WORDS, 0));
     printf("freed in the other's order, at once: %d", first == second);
     GPU(gpu_free_async(second, stream));
-    void *third = get(SIZE, stream);
+    void *third = api_get(SIZE, stream);
     printf(", in its own: %d\n", second == third);
     API(api.free(third));
     GPU(gpu_sync());
@@ -116,15 +105,15 @@ static void in_the_order_of_another(gpu_stream stream, gpu_stream other) {
 static void in_the_order_of_the_thread(gpu_stream stream) {
     int (*give)(void *, gpu_stream);
     *(void **)&give = find("cuMemFreeAsync_ptsz");
-    void *first = get(SIZE, stream);
+    void *first = api_get(SIZE, stream);
     GPU(gpu_fill(GPU_THREAD_STREAM, first, 2, WORDS, LONG));
     GPU(give(first, NULL));
-    void *second = get(SIZE, stream);
+    void *second = api_get(SIZE, stream);
     GPU(gpu_fill(stream, second, 3, WORDS, 0));
-    void *own = get(SIZE, GPU_THREAD_STREAM);
+    void *own = api_get(SIZE, GPU_THREAD_STREAM);
     GPU(gpu_fill(GPU_THREAD_STREAM, own, 2, WORDS, LONG));
     GPU(give(own, NULL));
-    void *again = get(SIZE, GPU_THREAD_STREAM);
+    void *again = api_get(SIZE, GPU_THREAD_STREAM);
     printf("freed in the thread's order, at once: %d, in its own: %d\n",
            first == second, own == again);
     API(api.free(second));
@@ -137,21 +126,21 @@ static void in_the_order_of_the_thread(gpu_stream stream) {
 static void streams_that_end(gpu_stream stream) {
     gpu_stream passing;
     GPU(gpu_stream_create(&passing));
-    void *used = get(SIZE, stream), *own = get(SIZE, passing);
+    void *used = api_get(SIZE, stream), *own = api_get(SIZE, passing);
     GPU(gpu_fill(passing, used, 1, WORDS, LONG));
     GPU(gpu_fill(passing, own, 1, WORDS, LONG));
-    API(record(used, passing));
-    void *freed = get(SIZE, passing);
+    API(api_record(used, passing));
+    void *freed = api_get(SIZE, passing);
     GPU(gpu_fill(passing, freed, 1, WORDS, LONG));
     API(api.free(freed));
     GPU(gpu_stream_destroy(passing));
     API(api.free(used));
     API(api.free(own));
-    void *again = get(SIZE, stream);
+    void *again = api_get(SIZE, stream);
     GPU(gpu_fill(stream, again, 2, WORDS, 0));
     gpu_stream next;
     GPU(gpu_stream_create(&next));
-    void *theirs = get(SIZE, next);
+    void *theirs = api_get(SIZE, next);
     GPU(gpu_fill(next, theirs, 2, WORDS, 0));
     printf("of work that outlives its stream: %d %d\n", again == used,
            theirs == own || theirs == freed);
@@ -170,19 +159,19 @@ static uint32_t word(const void *memory) {
 /* What is allocated in a capture is the graph's until it is gone. */
 static void a_graph(gpu_stream stream) {
     gpu_graph graph;
-    void *executable, *kept = get(SIZE, stream), *plain, *of_legacy;
+    void *executable, *kept = api_get(SIZE, stream), *plain, *of_legacy;
     GPU(gpu_capture_begin(stream, GPU_CAPTURE_GLOBAL));
-    API(record(kept, stream));
+    API(api_record(kept, stream));
     API(api.malloc(SIZE, 0, &plain));
     API(api.free(plain));
-    of_legacy = get(SIZE, NULL);
+    of_legacy = api_get(SIZE, NULL);
     API(api.free(of_legacy));
-    void *first = get(SIZE, stream);
+    void *first = api_get(SIZE, stream);
     GPU(gpu_fill(stream, first, 1, WORDS, 1000));
     API(api.free(first));
-    void *second = get(SIZE, stream);
+    void *second = api_get(SIZE, stream);
     GPU(gpu_fill(stream, second, 2, WORDS, 1000));
-    API(record(second, stream));
+    API(api_record(second, stream));
     if (front)
         GPU(gpu_free_async(second, stream));
     else
@@ -190,7 +179,7 @@ static void a_graph(gpu_stream stream) {
     API(api.free(kept));
     GPU(gpu_capture_end(stream, &graph));
     GPU(gpu_graph_prepare(&executable, graph));
-    void *outside = get(SIZE, stream);
+    void *outside = api_get(SIZE, stream);
     GPU(gpu_fill(stream, outside, 7, WORDS, 1000));
     API(api.empty_cache(0, NULL));
     GPU(gpu_graph_launch(executable, stream));
@@ -210,18 +199,18 @@ static void short_of_memory(gpu_stream stream, gpu_stream other) {
     API(api.empty_cache(0, NULL));
     GPU(gpu_mem_info(&available, &total));
     size_t most = available / 4 * 3;
-    void *memory = get(most, stream), *none;
+    void *memory = api_get(most, stream), *none;
     GPU(gpu_fill(stream, memory, 1, WORDS, LONG));
     API(api.free(memory));
     GPU(gpu_mem_info(&again, &total));
     printf("told as free: %d\n", again + (4 << 20) >= available);
-    memory = get(most, other);
+    memory = api_get(most, other);
     GPU(gpu_fill(other, memory, 2, WORDS, LONG));
     API(api.free(memory));
     API(api.malloc(most, 0, &memory));
     GPU(gpu_fill(stream, memory, 3, WORDS, 0));
     API(api.free(memory));
-    memory = get(most, stream);
+    memory = api_get(most, stream);
     EXPECT(GPU_OUT_OF_MEMORY,
            api.malloc_on_stream(most, 0, (vramalloc_stream)other, &none));
     API(api.free(memory));
@@ -244,7 +233,7 @@ static void *crew(void *argument) {
         int at = lot->seed >> 29;
         if (held[at]) {
             if (lot->seed & 0x10000) {
-                API(record(held[at], lot->other));
+                API(api_record(held[at], lot->other));
                 gpu_event done;
                 GPU(gpu_event_create(&done));
                 GPU(gpu_event_record(done, lot->own));
@@ -254,7 +243,7 @@ static void *crew(void *argument) {
             }
             API(api.free(held[at]));
         }
-        held[at] = get(1000 + (lot->seed >> 12) % 400000, lot->own);
+        held[at] = api_get(1000 + (lot->seed >> 12) % 400000, lot->own);
         GPU(gpu_fill(lot->own, held[at], i, 64, 10000));
     }
     for (int at = 0; at < 8; at++)
@@ -283,13 +272,13 @@ static void threads(void) {
 }
 
 static void a_child(gpu_stream stream) {
-    void *memory = get(SIZE, stream), *more;
+    void *memory = api_get(SIZE, stream), *more;
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
         EXPECT(VRAMALLOC_FORKED,
                api.malloc_on_stream(SIZE, 0, (vramalloc_stream)stream, &more));
-        EXPECT(VRAMALLOC_FORKED, record(memory, stream));
+        EXPECT(VRAMALLOC_FORKED, api_record(memory, stream));
         EXPECT(VRAMALLOC_FORKED, api.free(memory));
         EXPECT(VRAMALLOC_FORKED, api.release_captures(0, NULL));
         _exit(api.torch_malloc(SIZE, 0, (vramalloc_stream)stream) != NULL);
@@ -339,10 +328,10 @@ static void after_a_context(void) {
         GPU(create(&context, 0, 0));
         GPU(gpu_stream_create(&stream));
         GPU(gpu_stream_create(&other));
-        void *memory = get(SIZE, stream), *freed = get(SIZE, stream);
+        void *memory = api_get(SIZE, stream), *freed = api_get(SIZE, stream);
         GPU(gpu_fill(other, freed, round, WORDS, LONG));
         GPU(gpu_fill(stream, memory, round, WORDS, 0));
-        API(record(freed, other));
+        API(api_record(freed, other));
         API(api.free(freed));
         GPU(gpu_stream_sync(stream));
         right += word(memory) == round;
@@ -355,16 +344,16 @@ static void after_a_context(void) {
 }
 
 static void after_a_reset(gpu_stream stream) {
-    void *memory = get(SIZE, stream), *freed = get(SIZE, stream);
+    void *memory = api_get(SIZE, stream), *freed = api_get(SIZE, stream);
     GPU(gpu_fill(stream, freed, 1, WORDS, LONG));
-    API(record(freed, NULL));
+    API(api_record(freed, NULL));
     API(api.free(freed));
     GPU(gpu_reset());
     EXPECT(VRAMALLOC_NOT_OURS, api.free(memory));
-    EXPECT(VRAMALLOC_NOT_OURS, record(memory, NULL));
+    EXPECT(VRAMALLOC_NOT_OURS, api_record(memory, NULL));
     GPU(gpu_set_device(0));
     GPU(gpu_stream_create(&stream));
-    memory = get(SIZE, stream);
+    memory = api_get(SIZE, stream);
     GPU(gpu_fill(stream, memory, 5, WORDS, 0));
     GPU(gpu_sync());
     printf("after a reset: %d\n", word(memory) == 5);
@@ -386,10 +375,10 @@ static void an_end_beside_a_busy_device(void) {
     GPU(gpu_event_record(end, far));
     GPU(create(&context, 0, 0));
     GPU(gpu_stream_create(&stream));
-    void *memory = get(SIZE, stream), *plain, *beside;
+    void *memory = api_get(SIZE, stream), *plain, *beside;
     GPU(gpu_malloc(&plain, 1000));
     GPU(gpu_malloc(&beside, 1000));
-    API(record(memory, far));
+    API(api_record(memory, far));
     API(api.free(memory));
     GPU(gpu_free(plain));
     time_t start = time(NULL);
@@ -433,10 +422,10 @@ static void a_stream_goes_beside_an_end(void) {
     GPU(gpu_set_device(0));
     GPU(create(&context, 0, 0));
     GPU(gpu_stream_create(&stream));
-    API(api.free(get(SIZE, stream)));
+    API(api.free(api_get(SIZE, stream)));
     GPU(create(&own, 0, 1));
     GPU(gpu_stream_create(&stream));
-    API(api.free(get(SIZE, stream)));
+    API(api.free(api_get(SIZE, stream)));
     watch(hold_the_end);
     pthread_mutex_lock(&destroying);
     pthread_create(&thread, NULL, end_meanwhile, context);

@@ -9,6 +9,9 @@
  *   exit_paths handler    in a signal handler that has a small stack of its own
  *   exit_paths narrow     in a thread with a small stack
  *   exit_paths pending    in a thread whose cancellation is pending
+ *   exit_paths alarmed    a signal handler ends it while it ends, beside a thread
+ *   exit_paths closed     where standard output is closed, and printed to
+ *   exit_paths first      the first thread ends, and the others after it
  *   exit_paths crowded    where the system gives no more memory
  *   exit_paths moved      in another folder than it was started in
  *   exit_paths reset      the device is reset in an exit handler
@@ -28,6 +31,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -177,6 +181,64 @@ static int end_handling(void) {
     return raise(SIGUSR1);
 }
 
+/* Beside a thread, so that the end has work before the last exit handlers. */
+static int end_alarmed(void) {
+    enum { SOON_US = 300 };
+    struct sigaction action = {.sa_handler = end_in_handler};
+    struct itimerval soon = {.it_value = {.tv_usec = SOON_US}};
+    sigset_t alarm;
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    pthread_sigmask(SIG_BLOCK, &alarm, NULL);
+    if (pthread_create(&other, NULL, free_when_told, NULL))
+        return 1;
+    pthread_sigmask(SIG_UNBLOCK, &alarm, NULL);
+    while (!__atomic_load_n(&is_ready, __ATOMIC_ACQUIRE))
+        usleep(100);
+    if (sigaction(SIGALRM, &action, NULL) || setitimer(ITIMER_REAL, &soon, NULL))
+        return 1;
+    return 0;
+}
+
+/* To a number that it has closed, as a daemon's library may. */
+static void *print_ever(void *printing) {
+    for (;;) {
+        if (write(STDOUT_FILENO, "printed\n", 8) < 0)
+            __atomic_store_n((int *)printing, 1, __ATOMIC_RELEASE);
+    }
+    return NULL;
+}
+
+static int end_closed(void) {
+    enum { MANY = 30000 };
+    static int printing;
+    pthread_t thread;
+    void *block;
+    allocate_all();
+    close(STDOUT_FILENO);
+    if (pthread_create(&thread, NULL, print_ever, &printing))
+        return 1;
+    while (!__atomic_load_n(&printing, __ATOMIC_ACQUIRE))
+        usleep(100);
+    for (int i = 0; i < MANY; i++)
+        GPU(gpu_malloc(&block, (size_t)(i % 100 + 1) << 9));
+    return 0;
+}
+
+/* The process ends with its last thread. */
+static void *sleep_a_little(void *nothing) {
+    usleep(100 * 1000);
+    return nothing;
+}
+
+static int end_first(void) {
+    pthread_t thread;
+    allocate_all();
+    if (pthread_create(&thread, NULL, sleep_a_little, NULL) || pthread_detach(thread))
+        return 1;
+    pthread_exit(NULL);
+}
+
 static void *end_there(void *nothing) {
     (void)nothing;
     exit(8);
@@ -231,6 +293,10 @@ int main(int argc, char **argv) {
         return end_with(join_other);
     if (!strcmp(how, "handled"))
         return end_with(free_all);
+    if (!strcmp(how, "closed"))
+        return end_closed();
+    if (!strcmp(how, "first"))
+        return end_first();
     if (!strcmp(how, "moved") && chdir("/proc"))
         return 1;
     allocate_all();
@@ -288,6 +354,8 @@ int main(int argc, char **argv) {
         return end_racing();
     if (!strcmp(how, "handler"))
         return end_handling();
+    if (!strcmp(how, "alarmed"))
+        return end_alarmed();
     if (!strcmp(how, "pending"))
         return end_in(end_cancelled);
     if (!strcmp(how, "narrow"))
@@ -299,6 +367,6 @@ int main(int argc, char **argv) {
     fprintf(stderr,
             "usage: exit_paths return|exit|_exit|quick_exit|abort|terminated|"
             "killed|limited|crowded|atexit|moved|renamed|removed|rooted|destructor|reset|released|racing|"
-            "handler|narrow|pending|paced|joined|handled|fork\n");
+            "handler|narrow|pending|alarmed|closed|first|paced|joined|handled|fork\n");
     return 2;
 }

@@ -79,6 +79,48 @@ static void pools(void) {
     ordered = NULL;
 }
 
+/* Waits until a stream is done, or until half of a kernel's time is over. */
+static void await_idle(gpu_stream stream, uint64_t begin) {
+    while (CALL("cuStreamQuery", (gpu_stream), stream) && now_ns() - begin < KERNEL_NS / 2)
+        ;
+}
+
+/* What a stream with nothing to do gets from a pool while another one is busy: when that
+ * is there, and whether what it gives back is gone at once. */
+static void beside(void) {
+    enum { FIRST = 12 << 20, FITS = 8 << 20, GROWS = 40 << 20 };
+    gpu_stream busy, idle;
+    struct taken first, more;
+    GPU(gpu_stream_create(&busy));
+    GPU(gpu_stream_create(&idle));
+    ordered = busy;
+    GPU(take(&first, "pool", FIRST));
+    GPU(gpu_sync());
+    long long held = pool_bytes(RESERVED);
+    GPU(gpu_spin(busy, KERNEL_NS));
+    ordered = idle;
+    for (int grows = 0; grows < 2; grows++) {
+        const char *how = grows ? "grows" : "fits";
+        uint64_t begin = now_ns();
+        GPU(take(&more, "pool", grows ? GROWS : FITS));
+        fact((pool_bytes(RESERVED) > held) == grows, "pool.beside.%s", how);
+        await_idle(idle, begin);
+        fact(now_ns() - begin < KERNEL_NS / 2, "pool.beside.%s.is_there", how);
+        GPU(give(&more));
+        await_idle(idle, begin);
+        GPU(trim());
+        fact(pool_bytes(RESERVED) == held, "pool.beside.%s.is_gone", how);
+    }
+    fact(CALL("cuStreamQuery", (gpu_stream), busy) != 0, "pool.beside.others_are_busy");
+    ordered = busy;
+    GPU(give(&first));
+    GPU(gpu_sync());
+    GPU(trim());
+    GPU(gpu_stream_destroy(idle));
+    GPU(gpu_stream_destroy(busy));
+    ordered = NULL;
+}
+
 static void others(void) {
     struct taken taken;
     long long before;
@@ -222,6 +264,7 @@ int main(void) {
     load_kernels();
     questions();
     pools();
+    beside();
     others();
     graphs();
     places();

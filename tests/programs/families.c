@@ -14,7 +14,12 @@
  *   beside-WAY:N
  *           another thread takes N bytes that way on a stream of its own, and is
  *           given a tenth of a second to begin
- *   join    waits for it; the code is what it was answered
+ *   await:CALL
+ *           that thread has begun only when it makes its first call of this name
+ *           to the simulated driver
+ *   hold:CALL
+ *           the same, and it is held there
+ *   join    lets it go on and waits for it; the code is what it was answered
  *   holes:N takes 15, 1, 15 and 1 MiB from the pool N times, and gives the large
  *           ones back then
  *   share:N
@@ -51,6 +56,7 @@
 #include "families.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <unistd.h>
 
 enum { MOST = 8192 };
@@ -115,10 +121,30 @@ static int three(const char *step) {
 
 static pthread_t beside;
 static struct taken taken_beside;
+static const char *awaited;
+static _Thread_local int is_beside;
+static sem_t has_begun, may_go_on;
+
+static void begins(const char *name) {
+    if (!is_beside || strcmp(name, awaited))
+        return;
+    is_beside = 0;
+    sem_post(&has_begun);
+    sem_wait(&may_go_on);
+}
+
+static int await(const char *name, int is_held) {
+    void (*watch)(void (*)(const char *));
+    *(void **)&watch = find("sim_cuda_watch");
+    awaited = name;
+    watch(begins);
+    return sem_init(&has_begun, 0, 0) || sem_init(&may_go_on, 0, !is_held);
+}
 
 static void *take_beside(void *unused) {
     (void)unused;
     GPU(gpu_set_device(0));
+    is_beside = 1;
     int way = taken_beside.way;
     return (void *)(intptr_t)ways[way].take(&taken_beside);
 }
@@ -127,12 +153,17 @@ static int begin_beside(const char *step) {
     taken_beside = (struct taken){.way = way_of(step, ':'),
                                   .size = size_of(strchr(step, ':') + 1)};
     int code = pthread_create(&beside, NULL, take_beside, NULL);
-    usleep(100 * 1000);
+    if (awaited)
+        sem_wait(&has_begun);
+    else
+        usleep(100 * 1000);
     return code;
 }
 
 static int join(void) {
     void *code;
+    if (awaited)
+        sem_post(&may_go_on);
     pthread_join(beside, &code);
     return (int)(intptr_t)code;
 }
@@ -306,6 +337,10 @@ static int other(const char *step) {
         return three(step + 6);
     if (!strncmp(step, "beside-", 7))
         return begin_beside(step + 7);
+    if (!strncmp(step, "hold:", 5))
+        return await(step + 5, 1);
+    if (!strncmp(step, "await:", 6))
+        return await(step + 6, 0);
     if (!strncmp(step, "holes:", 6))
         return make_holes(number);
     if (!strncmp(step, "share:", 6))

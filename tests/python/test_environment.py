@@ -87,7 +87,7 @@ def test_what_cannot_be_read_is_refused_here(machine):
         told(lambda: vramalloc.configure_subprocess(limit=16).__enter__())
         told(lambda: vramalloc.preload_env({"VRAMALLOC_LIMIT": "5Q"}, decay_ms=5, trace=None))
         """
-    readable = "a size such as 16G or 512MiB, a share such as 0.5 or 50%, or none"
+    readable = "a size such as 16G or 512MiB, a share up to 100% such as 0.5 or 50%, or none"
     for lines in (machine.run(code).good(), machine.bare(code).good()):
         assert lines == [
             f'limit: cannot read "5Q"; accepted: {readable}',

@@ -371,7 +371,8 @@ fn written(folder: &Path) -> BTreeMap<String, String> {
         .filter(|entry| entry.file_type().unwrap().is_file())
         .map(|entry| {
             let name = entry.file_name().to_string_lossy().into_owned();
-            (name, fs::read_to_string(entry.path()).unwrap())
+            let contents = fs::read(entry.path()).unwrap();
+            (name, String::from_utf8_lossy(&contents).into_owned())
         })
         .collect()
 }

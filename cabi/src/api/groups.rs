@@ -12,7 +12,7 @@ use super::{
     vramalloc_result,
 };
 use crate::pools::holdings;
-use crate::pools::memory::free_anywhere;
+use crate::pools::memory::{OwnBlock, free_anywhere};
 use crate::process;
 
 /// A buffer to be allocated as the member of a group.
@@ -93,9 +93,9 @@ pub unsafe extern "C" fn vramalloc_group_malloc(
                 unsafe { *addresses.add(member) = address };
             }
         }
-        let starts: Result<Vec<usize>, Failure> = starts.into_iter().map(number).collect();
+        let blocks = starts.into_iter().filter_map(OwnBlock::at).collect();
         // SAFETY: as above.
-        unsafe { *group = holdings::make_group(starts?) };
+        unsafe { *group = holdings::make_group(blocks) };
         Ok(())
     })
 }

@@ -6,7 +6,7 @@ use std::ptr;
 use vramalloc_core::{Address, AllocError, Bytes, Code};
 
 use super::{Failure, VRAMALLOC_INVALID_ARGUMENT, answer, given, pointer, vramalloc_result};
-use crate::pools::holdings::{self, Item};
+use crate::pools::holdings;
 use crate::pools::{memory, pageable, places};
 
 /// Where memory lies: the ordinal of a device (0 and up, as CUDA counts them
@@ -59,10 +59,9 @@ pub unsafe extern "C" fn vramalloc_malloc(
         let address = given(address)?;
         // SAFETY: the caller's promise.
         unsafe { *address = ptr::null_mut() };
-        let memory = pointer(Place::read(place)?.allocate(size)?)?;
-        if !memory.is_null() {
-            holdings::enter(Item::Block(memory.addr()));
-        }
+        let block = Place::read(place)?.allocate(size)?;
+        let memory = pointer(block)?;
+        holdings::enter_block(block);
         // SAFETY: the caller's promise.
         unsafe { *address = memory };
         Ok(())

@@ -7,7 +7,7 @@ use vramalloc_core::Bytes;
 
 use super::memory::{Place, vramalloc_place};
 use super::{Failure, VRAMALLOC_INVALID_ARGUMENT, answer, given, pointer, vramalloc_result};
-use crate::pools::holdings::{self, Item};
+use crate::pools::holdings;
 use crate::pools::lanes::{self, Uses};
 use crate::pools::places;
 use crate::types::put;
@@ -61,10 +61,9 @@ pub unsafe extern "C" fn vramalloc_malloc_on_stream(
         let size = Bytes::new(size as u64);
         let pool = places::pool(device)?;
         let block = lanes::allocate(pool, stream.cast(), size, Uses::Recorded, None)?;
-        let block = pointer(block)?;
-        holdings::enter(Item::Block(block.addr()));
+        holdings::enter_block(block);
         // SAFETY: the caller's promise.
-        unsafe { *address = block };
+        unsafe { *address = pointer(block)? };
         Ok(())
     })
 }

@@ -73,7 +73,7 @@ unsafe fn allocate(
         return None;
     }
     let made = Cell::new(0);
-    let result = async_pools::allocate(pool, size, stream, || call(made.as_ptr()), || made.get());
+    let result = async_pools::allocate(pool, size, stream, || call(made.as_ptr()), &made);
     if result == 0 {
         // SAFETY: the caller's promise.
         unsafe { *address = made.get() };

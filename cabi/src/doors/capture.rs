@@ -44,40 +44,27 @@ fn tell(begins: bool, stream: CUstream, result: Option<CudaResult>) {
     recording::mark(|| (result == Some(0)).then_some(Mark::Capture { begins, stream }));
 }
 
-/// Functions that begin or end a capture: the stream is the first argument.
-macro_rules! watched {
-    ($($what:ident $twin:literal $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
-        $(
-            #[allow(non_snake_case, reason = "CUDA's names")]
-            pub(crate) unsafe fn $name(
-                stream: CUstream, $($argument: $type),*
-            ) -> Option<CudaResult> {
-                // SAFETY: the caller's own arguments.
-                unsafe { $what(stream, $twin, || real::$name(stream, $($argument),*)) }
-            }
-        )*
-    };
-}
-
-watched! {
-    begin false cuStreamBeginCapture();
-    begin true cuStreamBeginCapture_ptsz();
-    begin false cuStreamBeginCapture_v2(mode: CaptureMode);
-    begin true cuStreamBeginCapture_v2_ptsz(mode: CaptureMode);
-    begin false cuStreamBeginCaptureToGraph(
-        graph: CUgraph, after: *const CUgraphNode, edges: *const c_void, count: usize,
-        mode: CaptureMode,
+doors! {
+    begin(stream, false) cuStreamBeginCapture(stream: CUstream);
+    begin(stream, true) cuStreamBeginCapture_ptsz(stream: CUstream);
+    begin(stream, false) cuStreamBeginCapture_v2(stream: CUstream, mode: CaptureMode);
+    begin(stream, true) cuStreamBeginCapture_v2_ptsz(stream: CUstream, mode: CaptureMode);
+    begin(stream, false) cuStreamBeginCaptureToGraph(
+        stream: CUstream, graph: CUgraph, after: *const CUgraphNode, edges: *const c_void,
+        count: usize, mode: CaptureMode,
     );
-    begin true cuStreamBeginCaptureToGraph_ptsz(
-        graph: CUgraph, after: *const CUgraphNode, edges: *const c_void, count: usize,
-        mode: CaptureMode,
+    begin(stream, true) cuStreamBeginCaptureToGraph_ptsz(
+        stream: CUstream, graph: CUgraph, after: *const CUgraphNode, edges: *const c_void,
+        count: usize, mode: CaptureMode,
     );
-    begin false cuStreamBeginRecaptureToGraph(
-        mode: CaptureMode, graph: CUgraph, callback: *const c_void, data: *mut c_void,
+    begin(stream, false) cuStreamBeginRecaptureToGraph(
+        stream: CUstream, mode: CaptureMode, graph: CUgraph, callback: *const c_void,
+        data: *mut c_void,
     );
-    begin true cuStreamBeginRecaptureToGraph_ptsz(
-        mode: CaptureMode, graph: CUgraph, callback: *const c_void, data: *mut c_void,
+    begin(stream, true) cuStreamBeginRecaptureToGraph_ptsz(
+        stream: CUstream, mode: CaptureMode, graph: CUgraph, callback: *const c_void,
+        data: *mut c_void,
     );
-    end false cuStreamEndCapture(graph: *mut CUgraph);
-    end true cuStreamEndCapture_ptsz(graph: *mut CUgraph);
+    end(stream, false) cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
+    end(stream, true) cuStreamEndCapture_ptsz(stream: CUstream, graph: *mut CUgraph);
 }

@@ -72,53 +72,14 @@ unsafe fn make(
     Some(result)
 }
 
-pub(crate) unsafe fn cuCtxCreate(
-    handle: *mut CUcontext,
-    flags: c_uint,
-    device: CUdevice,
-) -> Option<CudaResult> {
-    // SAFETY: the caller's own arguments, here and below.
-    unsafe { make(device, handle, || real::cuCtxCreate(handle, flags, device)) }
-}
-
-pub(crate) unsafe fn cuCtxCreate_v2(
-    handle: *mut CUcontext,
-    flags: c_uint,
-    device: CUdevice,
-) -> Option<CudaResult> {
-    // SAFETY: as above.
-    unsafe {
-        make(device, handle, || {
-            real::cuCtxCreate_v2(handle, flags, device)
-        })
-    }
-}
-
-pub(crate) unsafe fn cuCtxCreate_v3(
-    handle: *mut CUcontext,
-    affinity: *mut c_void,
-    count: c_int,
-    flags: c_uint,
-    device: CUdevice,
-) -> Option<CudaResult> {
-    // SAFETY: as above.
-    unsafe {
-        make(device, handle, || {
-            real::cuCtxCreate_v3(handle, affinity, count, flags, device)
-        })
-    }
-}
-
-pub(crate) unsafe fn cuCtxCreate_v4(
-    handle: *mut CUcontext,
-    parameters: *mut c_void,
-    flags: c_uint,
-    device: CUdevice,
-) -> Option<CudaResult> {
-    // SAFETY: as above.
-    unsafe {
-        make(device, handle, || {
-            real::cuCtxCreate_v4(handle, parameters, flags, device)
-        })
-    }
+doors! {
+    make(device, handle) cuCtxCreate(handle: *mut CUcontext, flags: c_uint, device: CUdevice);
+    make(device, handle) cuCtxCreate_v2(handle: *mut CUcontext, flags: c_uint, device: CUdevice);
+    make(device, handle) cuCtxCreate_v3(
+        handle: *mut CUcontext, affinity: *mut c_void, count: c_int, flags: c_uint,
+        device: CUdevice,
+    );
+    make(device, handle) cuCtxCreate_v4(
+        handle: *mut CUcontext, parameters: *mut c_void, flags: c_uint, device: CUdevice,
+    );
 }

@@ -44,12 +44,12 @@ pub(crate) unsafe fn cuCtxFromGreenCtx(
 
 /// Releases the primary context too, which ends if this was its last user.
 pub(crate) unsafe fn cuGreenCtxDestroy(green: *mut c_void) -> Option<CudaResult> {
-    let device = parts::device_of(green)?;
+    let (number, device) = parts::find(green)?;
     lifecycle::release(device, || {
         // SAFETY: the caller's own argument.
         let result = unsafe { real::cuGreenCtxDestroy(green) };
         if result == 0 {
-            parts::gone(green, device);
+            parts::gone(number, device);
         }
         result
     })

@@ -35,7 +35,7 @@ use crate::driver::context::Context;
 use crate::driver::users::{self, Alone, Counted};
 use crate::driver::whose::Ending;
 use crate::driver::{capture, contexts, green, primary, streams};
-use crate::pools::device;
+use crate::pools::{device, lanes};
 use crate::process::guard::own_call;
 use crate::types::{CUcontext, CUdevice, CudaResult};
 use crate::{families, ipc, real};
@@ -88,14 +88,13 @@ pub(crate) enum Sure {
     No,
 }
 
-pub(crate) unsafe fn cuCtxDestroy(handle: CUcontext) -> Option<CudaResult> {
-    // SAFETY: the caller's own argument, here and below.
-    destroy(handle, || unsafe { real::cuCtxDestroy(handle) })
-}
-
-pub(crate) unsafe fn cuCtxDestroy_v2(handle: CUcontext) -> Option<CudaResult> {
-    // SAFETY: as above.
-    destroy(handle, || unsafe { real::cuCtxDestroy_v2(handle) })
+doors! {
+    destroy(handle) cuCtxDestroy(handle: CUcontext);
+    destroy(handle) cuCtxDestroy_v2(handle: CUcontext);
+    reset(device) cuDevicePrimaryCtxReset(device: CUdevice);
+    reset(device) cuDevicePrimaryCtxReset_v2(device: CUdevice);
+    release(device) cuDevicePrimaryCtxRelease(device: CUdevice);
+    release(device) cuDevicePrimaryCtxRelease_v2(device: CUdevice);
 }
 
 /// Adds a user to the current context.
@@ -104,7 +103,7 @@ pub(crate) unsafe fn cuCtxAttach(to: *mut CUcontext, flags: c_uint) -> Option<Cu
     // SAFETY: writes the answer to a local.
     unsafe { real::cuCtxGetCurrent(&raw mut current) };
     let of = Counted::Handle(current.addr());
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the caller's own arguments, here and below.
     Some(users::join(of, || unsafe { real::cuCtxAttach(to, flags) }))
 }
 
@@ -118,32 +117,6 @@ pub(crate) unsafe fn cuCtxDetach(handle: CUcontext) -> Option<CudaResult> {
         let left = result == 0 && was_current && !is_current(handle);
         left || is_gone(handle, result)
     }))
-}
-
-pub(crate) unsafe fn cuDevicePrimaryCtxReset(device: CUdevice) -> Option<CudaResult> {
-    // SAFETY: as above.
-    reset(device, || unsafe { real::cuDevicePrimaryCtxReset(device) })
-}
-
-pub(crate) unsafe fn cuDevicePrimaryCtxReset_v2(device: CUdevice) -> Option<CudaResult> {
-    // SAFETY: as above.
-    reset(device, || unsafe {
-        real::cuDevicePrimaryCtxReset_v2(device)
-    })
-}
-
-pub(crate) unsafe fn cuDevicePrimaryCtxRelease(device: CUdevice) -> Option<CudaResult> {
-    // SAFETY: as above.
-    release(device, || unsafe {
-        real::cuDevicePrimaryCtxRelease(device)
-    })
-}
-
-pub(crate) unsafe fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> Option<CudaResult> {
-    // SAFETY: as above.
-    release(device, || unsafe {
-        real::cuDevicePrimaryCtxRelease_v2(device)
-    })
 }
 
 fn destroy(handle: CUcontext, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
@@ -262,6 +235,7 @@ fn gone(context: &Arc<Context>, what: What) {
     let _forgetting = Forgetting(context);
     device::retire(context).unmap();
     capture::forget_context(context.handle());
+    lanes::end_context(context);
     forget(what);
     // Last: as long as it is listed, a new context that has its handle waits, of which all
     // this would be forgotten.

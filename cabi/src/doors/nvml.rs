@@ -87,7 +87,7 @@ impl Real {
 static INFO: Real = Real::new();
 static INFO_2: Real = Real::new();
 static UUID: Real = Real::new();
-static PASSED: Passed = Passed::new();
+static PASSED: Passed = Passed::unnoted();
 
 /// What `dlsym` gives in place of what it found for `caller`.
 ///

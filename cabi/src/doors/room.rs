@@ -7,35 +7,29 @@ use crate::families::relief;
 use crate::real;
 use crate::types::{CUdevice, CUdeviceptr, CUevent, CUstream, CudaResult, MemHandle};
 
-macro_rules! with_room {
-    ($($name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
-        $(
-            pub(crate) unsafe fn $name($($argument: $type),*) -> Option<CudaResult> {
-                // SAFETY: the caller's own arguments.
-                let mut call = || unsafe { real::$name($($argument),*) };
-                Some(relief::retry(None, &mut call))
-            }
-        )*
-    };
+fn retry(mut call: impl FnMut() -> CudaResult) -> Option<CudaResult> {
+    Some(relief::retry(None, &mut call))
 }
 
-with_room! {
-    cuCtxSetLimit(limit: c_int, value: usize);
-    cuEventCreate(event: *mut CUevent, flags: c_uint);
-    cuGraphicsMapResources(count: c_uint, resources: *mut *mut c_void, stream: CUstream);
-    cuGraphicsMapResources_ptsz(count: c_uint, resources: *mut *mut c_void, stream: CUstream);
-    cuMulticastBindAddr(
+doors! {
+    retry() cuCtxSetLimit(limit: c_int, value: usize);
+    retry() cuEventCreate(event: *mut CUevent, flags: c_uint);
+    retry() cuGraphicsMapResources(count: c_uint, resources: *mut *mut c_void, stream: CUstream);
+    retry() cuGraphicsMapResources_ptsz(
+        count: c_uint, resources: *mut *mut c_void, stream: CUstream,
+    );
+    retry() cuMulticastBindAddr(
         multicast: MemHandle, offset: usize, address: CUdeviceptr, size: usize, flags: u64,
     );
-    cuMulticastBindAddr_v2(
+    retry() cuMulticastBindAddr_v2(
         multicast: MemHandle, device: CUdevice, offset: usize, address: CUdeviceptr, size: usize,
         flags: u64,
     );
-    cuMulticastBindMem(
+    retry() cuMulticastBindMem(
         multicast: MemHandle, offset: usize, memory: MemHandle, from: usize, size: usize,
         flags: u64,
     );
-    cuMulticastBindMem_v2(
+    retry() cuMulticastBindMem_v2(
         multicast: MemHandle, device: CUdevice, offset: usize, memory: MemHandle, from: usize,
         size: usize, flags: u64,
     );

@@ -31,30 +31,11 @@ unsafe fn make(
     Some(result)
 }
 
-pub(crate) unsafe fn cuStreamCreate(stream: *mut CUstream, flags: c_uint) -> Option<CudaResult> {
-    // SAFETY: the caller's own arguments, here and below.
-    unsafe { make(stream, flags, || real::cuStreamCreate(stream, flags)) }
-}
-
-pub(crate) unsafe fn cuStreamCreateWithPriority(
-    stream: *mut CUstream,
-    flags: c_uint,
-    priority: c_int,
-) -> Option<CudaResult> {
-    // SAFETY: as above.
-    unsafe {
-        make(stream, flags, || {
-            real::cuStreamCreateWithPriority(stream, flags, priority)
-        })
-    }
-}
-
-pub(crate) unsafe fn cuStreamDestroy(stream: CUstream) -> Option<CudaResult> {
-    // SAFETY: the caller's own argument.
-    destroy(stream, || unsafe { real::cuStreamDestroy(stream) })
-}
-
-pub(crate) unsafe fn cuStreamDestroy_v2(stream: CUstream) -> Option<CudaResult> {
-    // SAFETY: the caller's own argument.
-    destroy(stream, || unsafe { real::cuStreamDestroy_v2(stream) })
+doors! {
+    make(stream, flags) cuStreamCreate(stream: *mut CUstream, flags: c_uint);
+    make(stream, flags) cuStreamCreateWithPriority(
+        stream: *mut CUstream, flags: c_uint, priority: c_int,
+    );
+    destroy(stream) cuStreamDestroy(stream: CUstream);
+    destroy(stream) cuStreamDestroy_v2(stream: CUstream);
 }

@@ -15,6 +15,7 @@
 //! reason not for ever ([`LONGEST`]).
 
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use spin::mutex::SpinMutex;
@@ -22,6 +23,7 @@ use vramalloc_core::Code;
 use vramalloc_core::gate::Gate;
 use vramalloc_core::patience::Brief;
 
+use crate::driver::context::lasts;
 use crate::driver::{contexts, green, leavings, mapping};
 use crate::linker::resolve::MISSING;
 use crate::process::guard::{self, own_call};
@@ -57,9 +59,13 @@ struct Origin {
 
 /// A capture that is under way.
 struct Capture {
+    /// One of its own: soon after its end, another may have its stream's handle.
+    number: u64,
     origin: Origin,
     /// The context it began in, whose end ends the capture.
     context: usize,
+    /// The call that begins it has returned.
+    has_begun: bool,
 }
 
 static OPEN: SpinMutex<Vec<Capture>, Brief> = SpinMutex::new(Vec::new());
@@ -105,16 +111,29 @@ pub(crate) unsafe fn begin(
     // that takes longer fails.
     let _nobody_pauses = PAUSES.close_within(LONGEST);
     let _nobody_marks = FENCES.close_within(MOST);
+    static BEGUN: AtomicU64 = AtomicU64::new(0);
+    let number = BEGUN.fetch_add(1, Ordering::Relaxed);
+    // Entered before: another thread may end it before the call returns here.
+    OPEN.lock().push(Capture {
+        number,
+        origin: origin(stream, twin),
+        context: context.expose_provenance(),
+        has_begun: false,
+    });
     let result = call();
-    if result == 0 {
-        OPEN.lock().push(Capture {
-            origin: origin(stream, twin),
-            context: context.expose_provenance(),
-        });
-    } else {
-        ended(1);
+    if result != 0 {
+        forget(|capture| capture.number == number);
+    } else if let Some(its) = OPEN.lock().iter_mut().find(|its| its.number == number) {
+        its.has_begun = true;
     }
     Some(result)
+}
+
+/// The newest capture that began on a stream, if one is under way.
+fn newest_on(origin: Origin) -> Option<u64> {
+    let open = OPEN.lock();
+    let on = open.iter().filter(|capture| capture.origin == origin);
+    on.map(|capture| capture.number).max()
 }
 
 /// The context in which a capture on a stream begins: that of the stream. The
@@ -139,30 +158,36 @@ fn context_of(stream: CUstream, twin: bool) -> CUcontext {
 
 /// Ends a capture with the real function `call`. After a failure the capture
 /// may be open (it is another thread's, say) or over (it was invalid): the
-/// driver is asked.
+/// driver is asked. In a context that an error has ended it is over.
 pub(crate) unsafe fn end(
     stream: CUstream,
     twin: bool,
     call: impl FnOnce() -> CudaResult,
 ) -> Option<CudaResult> {
+    let number = newest_on(origin(stream, twin));
     let result = call();
-    if any() {
+    if let Some(number) = number {
+        let is_over = Code::check(result).map_or_else(lasts, |()| true);
         // SAFETY: the caller's own stream.
-        let ended = result == 0 || unsafe { captures_no_more(stream, twin) };
-        if ended {
-            let origin = origin(stream, twin);
-            forget(|capture| capture.origin == origin);
+        if is_over || unsafe { captures_no_more(stream, twin) } {
+            forget(|capture| capture.number == number);
         }
     }
     Some(result)
 }
 
-/// Ends the capture that began on a stream, which was destroyed.
-pub(crate) fn destroyed(stream: CUstream) {
-    if any() {
-        let origin = origin(stream, false);
-        forget(|capture| capture.origin == origin);
+/// Destroys a stream by `call`, which ends a capture that began there, also where it says
+/// that there is one. It is looked for before: another stream may have the handle, and
+/// capture, as soon as it is free.
+pub(crate) fn destroy(stream: CUstream, call: impl FnOnce() -> CudaResult) -> CudaResult {
+    let number = newest_on(origin(stream, false));
+    let result = call();
+    if let Some(number) = number
+        && Code::check(result).map_or_else(is_about, |()| true)
+    {
+        forget(|capture| capture.number == number);
     }
+    result
 }
 
 /// Whether a stream certainly captures nothing.
@@ -231,20 +256,21 @@ pub(crate) fn forget_part(part: CUcontext) {
     if !any() {
         return;
     }
-    let began = |capture: &&Capture| capture.context == part.addr();
-    let began: Vec<Origin> = {
+    let began = |capture: &&Capture| capture.has_begun && capture.context == part.addr();
+    let began: Vec<(u64, Origin)> = {
         let open = OPEN.lock();
-        open.iter().filter(began).map(|c| c.origin).collect()
+        (open.iter().filter(began).map(|c| (c.number, c.origin))).collect()
     };
-    let over = |origin: &Origin| {
+    let over = |(_, origin): &(u64, Origin)| {
         let stream = ptr::without_provenance_mut(origin.stream);
         let is_asked = origin.thread == 0 || origin.thread == this_thread();
         // SAFETY: a handle that the driver knows, of a live stream or of a part
         // that is gone.
         !is_asked || unsafe { status(stream, false) }.is_none_or(|s| s == CAPTURE_STATUS_NONE)
     };
-    let over: Vec<Origin> = began.into_iter().filter(over).collect();
-    forget(|capture| over.contains(&capture.origin));
+    let over = began.into_iter().filter(over);
+    let over: Vec<u64> = over.map(|(number, _)| number).collect();
+    forget(|capture| over.contains(&capture.number));
 }
 
 fn forget(over: impl Fn(&Capture) -> bool) {
@@ -337,11 +363,45 @@ mod tests {
         assert_eq!(hold_off(|| 7), Some(7));
         // SAFETY: as above.
         unsafe { begin(stream(48), false, ok) };
-        destroyed(stream(64));
+        assert_eq!(destroy(stream(64), ok), 0);
         assert!(any());
-        destroyed(stream(48));
+        assert_eq!(destroy(stream(48), refused), 1);
+        assert!(any());
+        // Another one has the handle, and captures, before the call returns.
+        let reused = || {
+            // SAFETY: as above.
+            unsafe { begin(stream(96), false, ok) };
+            0
+        };
+        assert_eq!(destroy(stream(96), reused), 0);
+        assert_eq!(destroy(stream(48), ok), 0);
+        assert!(any());
+        // The same where the first one captured too.
+        assert_eq!(destroy(stream(96), reused), 0);
+        assert!(any());
+        assert_eq!(destroy(stream(96), ok), 0);
         assert!(!any());
-        destroyed(stream(48));
+        assert_eq!(destroy(stream(48), ok), 0);
+        // The driver says that it captures, and destroys it; an error ended its context; and
+        // another thread ends it before the call that begins it returns.
+        let ends = || {
+            // SAFETY: as above.
+            unsafe { end(stream(48), false, ok) };
+            0
+        };
+        for over in [900, 700] {
+            // SAFETY: as above.
+            unsafe { begin(stream(48), false, ok) };
+            match over {
+                900 => assert_eq!(destroy(stream(48), || over), over),
+                // SAFETY: as above.
+                _ => assert_eq!(unsafe { end(stream(48), false, || over) }, Some(over)),
+            }
+            assert!(!any(), "{over}");
+        }
+        // SAFETY: as above.
+        unsafe { begin(stream(48), false, ends) };
+        assert!(!any());
     }
 
     #[test]
@@ -367,7 +427,7 @@ mod tests {
             assert_eq!(paused, Some(true));
             assert_eq!(beginning.join().unwrap(), Some(0));
         });
-        destroyed(stream(80));
+        assert_eq!(destroy(stream(80), || 0), 0);
     }
 
     #[test]

@@ -24,6 +24,7 @@ use vramalloc_core::driver::IfEnding;
 use vramalloc_core::gate::Gate;
 use vramalloc_core::patience::{Brief, Patience, wait_within};
 
+use crate::driver::own_stream::KeptStream;
 use crate::driver::reserve::Reserve;
 use crate::process::{guard, shortcut};
 use crate::real;
@@ -58,6 +59,7 @@ pub(crate) struct Context {
     quiet: AtomicUsize,
     /// Memory of the context that is kept back for waits.
     reserve: Reserve,
+    own_stream: KeptStream,
     guests: Guests,
     /// The lasting error that has ended its work, if a call met one; else 0.
     // Relaxed: it guards no other memory.
@@ -97,6 +99,7 @@ impl Context {
             survived: AtomicUsize::new(0),
             quiet: AtomicUsize::new(0),
             reserve: Reserve::new(),
+            own_stream: KeptStream::default(),
             guests: Guests::new(),
             error: AtomicU32::new(0),
         })
@@ -105,6 +108,10 @@ impl Context {
     /// The last lasting error that a call has met.
     pub(crate) fn lasting_error(&self) -> Option<Code> {
         Code::check(self.error.load(Ordering::Relaxed)).err()
+    }
+
+    pub(crate) fn own_stream(&self) -> &KeptStream {
+        &self.own_stream
     }
 
     pub(crate) fn reserve(&self) -> &Reserve {
@@ -117,15 +124,17 @@ impl Context {
 
     /// Notes that the context has ended: what was recorded in it counts as
     /// done. Returns false if that was known.
-    // Relaxed, here and where it is read: a thread that reads an old value
-    // finds the gate closed and reads again.
+    // Relaxed where it is read: a thread that reads an old value finds the gate
+    // closed and reads again. SeqCst: see `noted`.
     pub(crate) fn end(&self) -> bool {
-        let is_new = !self.ended.swap(true, Ordering::Relaxed);
+        let is_new = !self.ended.swap(true, Ordering::SeqCst);
         if is_new {
+            self.forget_error();
             *self.since.lock() = Instant::now();
             self.calls.close();
             self.events.forget_queued();
             self.reserve.forget();
+            self.own_stream.forget();
         }
         is_new
     }
@@ -272,11 +281,22 @@ impl Context {
         {
             // Frees say so from now on: one reason, however often it is met.
             shortcut::close();
-            if self.error.swap(code.get(), Ordering::Relaxed) != 0 {
+            if self.error.swap(code.get(), Ordering::SeqCst) != 0 {
                 shortcut::open();
+            }
+            // SeqCst: either this thread sees the end, or that of the end sees the error.
+            if self.ended.load(Ordering::SeqCst) {
+                self.forget_error();
             }
         }
         result
+    }
+
+    /// It went with the context.
+    fn forget_error(&self) {
+        if self.error.swap(0, Ordering::SeqCst) != 0 {
+            shortcut::open();
+        }
     }
 
     /// Waits for the whole context: the last resort without an event.

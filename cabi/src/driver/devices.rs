@@ -74,11 +74,22 @@ impl Device {
         *self.elsewhere.lock() = Some((elsewhere, SystemTime::now()));
     }
 
+    /// Puts the limit in force that the options say now.
+    fn obey_limit(&self) {
+        /// Held from the reading of the options on: the newest stay in force.
+        static TURN: SpinMutex<(), Brief> = SpinMutex::new(());
+        let _turn = TURN.lock();
+        let limit = limit(self.handle, self.total, self.partition);
+        self.quota.set_limit(limit);
+    }
+
     /// Whose the limit is that is in force, in words.
     pub(crate) fn limits_name(&self) -> &'static str {
         let hard = self.partition.and_then(|partition| partition.hard);
         if hard.is_some_and(|hard| hard < option_limit(self.handle, self.total)) {
             "NVIDIA's limit for this control group"
+        } else if has_own_limit(self.handle) {
+            "the option device_limits"
         } else {
             "the option limit"
         }
@@ -165,6 +176,8 @@ fn make(handle: CUdevice, total: Option<Bytes>) -> &'static Device {
     let device: &'static Device = Box::leak(Box::new(device));
     devices.push(device);
     drop(devices);
+    // It may have been changed meanwhile, by a thread that did not see the device.
+    device.obey_limit();
     tell_of_missing();
     device
 }
@@ -220,12 +233,20 @@ fn option_limit(handle: CUdevice, total: Option<Bytes>) -> Bytes {
     limit.map_or(Bytes::MAX, |limit| limit.of(total.unwrap_or(Bytes::MAX)))
 }
 
+/// Whether the options name a limit for this device alone.
+fn has_own_limit(handle: CUdevice) -> bool {
+    let number = u32::try_from(handle).ok();
+    process::options(|loaded| {
+        let mut own = loaded.settings.config.device_limits.iter();
+        own.any(|(device, _)| Some(*device) == number)
+    })
+}
+
 /// Puts a changed limit in force. Returns the devices that are beyond it.
 pub(crate) fn obey_limit() -> Vec<&'static Device> {
-    let mut devices = DEVICES.lock().clone();
+    let mut devices = known();
     devices.retain(|device| {
-        let limit = limit(device.handle, device.total, device.partition);
-        device.quota.set_limit(limit);
+        device.obey_limit();
         device.quota.is_beyond_limit()
     });
     devices
@@ -278,11 +299,6 @@ fn numbered(number: u128) -> Option<u32> {
         .and_then(|handle| u32::try_from(handle).ok())
 }
 
-/// All devices that memory was asked for on.
-pub(crate) fn all() -> Vec<&'static Device> {
-    DEVICES.lock().clone()
-}
-
 fn uuid(device: CUdevice) -> u128 {
     let mut uuid = [0; 16];
     let to = &raw mut uuid;
@@ -318,7 +334,5 @@ pub(crate) fn limit_for(handle: CUdevice) -> Option<Bytes> {
 
 /// The limit in force on a device, if there is one.
 pub(crate) fn limit_on(device: CUdevice) -> Option<Bytes> {
-    let devices = DEVICES.lock();
-    let device = devices.iter().find(|known| known.handle == device)?;
-    device.quota.limit()
+    find(device)?.quota.limit()
 }

@@ -75,6 +75,22 @@ impl Fence {
         })
     }
 
+    /// The same for one of another context, whose errors are that one's.
+    pub(crate) fn of_stream_elsewhere(
+        context: &Arc<Context>,
+        stream: CUstream,
+    ) -> Result<Fence, Code> {
+        let marks = unless_broken(context.record_in(stream).map(Events::One), Events::None)?;
+        let other = Other {
+            context: Arc::clone(context),
+            marks: OnceLock::from(marks),
+        };
+        Ok(Fence {
+            own: Events::None,
+            others: Some(Arc::new([other])),
+        })
+    }
+
     /// A fence on all work of the context, and of all others.
     pub(crate) fn of_all(context: &Arc<Context>) -> Result<Fence, Code> {
         let own = streams::mark(context)?;
@@ -109,7 +125,7 @@ impl Fence {
         });
         let others: Arc<[Other]> = others.collect();
         for other in others.iter().filter(|other| other.context.has_room()) {
-            match other.mark() {
+            match other.mark(streams::mark_elsewhere) {
                 // The context may be ending.
                 Err(Code::NOT_READY) => {}
                 marked => {
@@ -159,16 +175,15 @@ impl Fence {
 }
 
 impl Other {
-    /// Records the events, if that was not done.
-    fn mark(&self) -> Result<&Events, Code> {
+    /// Records the events, if that was not done, by `mark`.
+    fn mark(
+        &self,
+        mark: impl FnOnce(&Arc<Context>) -> Result<Events, Code>,
+    ) -> Result<&Events, Code> {
         if let Some(known) = self.marks.get() {
             return Ok(known);
         }
-        let marks = match streams::mark(&self.context) {
-            Ok(marks) => marks,
-            Err(code) if runs_nothing(code) => Events::None,
-            Err(code) => return Err(code),
-        };
+        let marks = unless_broken(mark(&self.context), Events::None)?;
         self.context.stands_in_queue(&marks);
         Ok(self.marks.get_or_init(|| marks))
     }
@@ -178,7 +193,7 @@ impl Other {
             if !self.context.has_room() {
                 return Ok(false);
             }
-            match outside(|| self.mark()) {
+            match outside(|| self.mark(streams::mark_elsewhere)) {
                 // The context may be ending.
                 Err(Code::NOT_READY) => return Ok(self.context.is_quiet()),
                 marked => {
@@ -186,20 +201,29 @@ impl Other {
                 }
             }
         }
-        self.marks.get().map_or(Ok(false), all_reached)
+        let reached = |marks| unless_broken(all_reached(marks), true);
+        self.marks.get().map_or(Ok(false), reached)
     }
 
     /// Waits for the other context's work, or for its end to be decided.
     fn wait(&self) -> Result<(), Code> {
         loop {
-            match outside(|| self.mark()) {
+            match outside(|| self.mark(streams::mark)) {
                 Err(Code::NOT_READY) => {}
-                marked => return wait_for(marked?).map(|_| ()),
+                marked => return unless_broken(wait_for(marked?), true).map(|_| ()),
             }
             if self.context.is_quiet() || self.context.await_decision() == Decision::Open {
                 return Ok(());
             }
         }
+    }
+}
+
+/// What a context answered, or `done` where it has no work any more.
+fn unless_broken<R>(answer: Result<R, Code>, done: R) -> Result<R, Code> {
+    match answer {
+        Err(code) if runs_nothing(code) => Ok(done),
+        answer => answer,
     }
 }
 

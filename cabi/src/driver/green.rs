@@ -13,7 +13,7 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::patience::Brief;
@@ -25,8 +25,10 @@ use crate::types::{CUcontext, CUdevice};
 
 /// A green context that is alive.
 struct Part {
+    /// One of its own: another may have the same handles soon after it.
+    number: u64,
     green: usize,
-    /// The handle by which it can be current, if the program has it; else 0.
+    /// The handle by which it can be current; 0 where the driver did not say.
     handle: usize,
     /// The context that it is a part of, and the device of both.
     primary: usize,
@@ -65,12 +67,18 @@ pub(crate) fn note(green: *mut c_void, device: CUdevice) {
     }
     contexts::context(primary, || Some(device));
     ANY.store(true, Ordering::Relaxed);
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    // Its streams name it by that, whether the program has it or not.
+    let mut handle: CUcontext = ptr::null_mut();
+    // SAFETY: the caller's green context, and a place for the answer.
+    own_call(|| unsafe { real::cuCtxFromGreenCtx(&raw mut handle, green) });
     let mut parts = PARTS.lock();
     // An earlier one with this handle is gone.
     parts.retain(|part| part.green != green.addr());
     parts.push(Part {
+        number: MADE.fetch_add(1, Ordering::Relaxed),
         green: green.addr(),
-        handle: 0,
+        handle: handle.addr(),
         primary: primary.expose_provenance(),
         device,
     });
@@ -84,15 +92,16 @@ pub(crate) fn note_context(green: *mut c_void, handle: CUcontext) {
     }
 }
 
-/// The device that a green context is a part of.
-pub(crate) fn device_of(green: *mut c_void) -> Option<CUdevice> {
+/// The number of a green context, and the device that it is a part of.
+pub(crate) fn find(green: *mut c_void) -> Option<(u64, CUdevice)> {
     let parts = PARTS.lock();
     let part = parts.iter().find(|part| part.green == green.addr())?;
-    Some(part.device)
+    Some((part.number, part.device))
 }
 
-/// Forgets a green context that is gone, and ends the captures on its streams.
-pub(crate) fn gone(green: *mut c_void, device: CUdevice) {
+/// Forgets the green context of a number that is gone, and ends the captures on its
+/// streams.
+pub(crate) fn gone(number: u64, device: CUdevice) {
     // If the primary context is gone too, so are all streams: none is asked.
     let is_left = primary::is_active(device) == Some(true);
     let over = if is_left {
@@ -100,7 +109,7 @@ pub(crate) fn gone(green: *mut c_void, device: CUdevice) {
     } else {
         capture::forget_context
     };
-    forget(|part| part.green == green.addr(), over);
+    forget(|part| part.number == number, over);
 }
 
 /// Forgets every part of a device whose primary context is gone.

@@ -37,7 +37,7 @@ use crate::real::reach;
 use crate::types::{CUstream, CudaResult};
 
 /// The flag of a stream that does not order with the legacy default stream.
-const NON_BLOCKING: c_uint = 1;
+pub(super) const NON_BLOCKING: c_uint = 1;
 
 /// How many events are left in a context before reached ones are looked for.
 const MOST_LEFT: usize = 64;
@@ -196,6 +196,18 @@ impl Drop for InUse {
 /// What the driver returns; [`Code::NOT_READY`] if the context may be ending.
 pub(crate) fn mark(context: &Arc<Context>) -> Result<Events, Code> {
     mark_at_once(context).or_else(|code| wait_instead(context, code))
+}
+
+/// The same of a context that is another's: where that has no memory for an event, a free
+/// here does not wait for what it does.
+///
+/// # Errors
+/// As `mark`; [`Code::NOT_READY`] also there.
+pub(crate) fn mark_elsewhere(context: &Arc<Context>) -> Result<Events, Code> {
+    mark_at_once(context).or_else(|code| match code {
+        Code::OUT_OF_MEMORY => Err(Code::NOT_READY),
+        code => wait_instead(context, code),
+    })
 }
 
 /// Marks all work of a context, and asks for the marks at once: none if all of that
@@ -413,10 +425,8 @@ pub(crate) fn destroy(stream: CUstream, call: impl FnOnce() -> CudaResult) -> Op
         return None;
     }
     let left = watched.then(|| leave(stream)).flatten();
-    let result = call();
-    if result == 0 {
-        capture::destroyed(stream);
-    } else if let Some(context) = left {
+    let result = capture::destroy(stream, call);
+    if let Some(context) = left.filter(|_| result != 0) {
         // Only the driver knows whether the stream lives on.
         BOOK.lock().leave(&context, Trace::Unwatched);
     }

@@ -4,8 +4,8 @@
 //! The driver does not tell its counts, so the program's own calls are counted
 //! here. A call that we did not see makes a count too small and never too
 //! large, so a release or a detachment that ends the context is always known as
-//! one that may. Our own calls are not counted: they are undone at once, and
-//! not made while the context may be ending.
+//! one that may. Our own calls are counted where they make the library a user for good;
+//! the others are undone at once, and not made while the context may be ending.
 //!
 //! Owns the counts. Its lock is taken alone and spans no driver call.
 //! Invariant: while a thread is alone with a context, no other becomes a user
@@ -120,9 +120,14 @@ pub(crate) fn join(of: Counted, call: impl FnOnce() -> CudaResult) -> CudaResult
     let _passing = Passing::enter(of);
     let result = call();
     if result == 0 {
-        with(of, |users| users.held = users.held.max(of.unseen()) + 1);
+        joined(of);
     }
     result
+}
+
+/// Notes a user more, after a call that made one while nobody was alone with the context.
+pub(crate) fn joined(of: Counted) {
+    with(of, |users| users.held = users.held.max(of.unseen()) + 1);
 }
 
 /// Makes calls of ours about a device's primary context, whose count stays.

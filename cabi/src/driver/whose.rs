@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use vramalloc_core::page_map::Owner;
-use vramalloc_core::{Address, Bytes};
+use vramalloc_core::{Address, Bytes, Code};
 
 use crate::driver::context::Context;
 use crate::driver::{green, reserved};
@@ -87,8 +87,8 @@ pub(crate) fn owner<'a>(
     owner
 }
 
-/// Whether the driver says that memory belongs to another context than this
-/// one, which may be ending. The driver is not asked from inside a call of its
+/// Whether the driver says that memory does not belong to this context,
+/// which may be ending. The driver is not asked from inside a call of its
 /// own.
 #[cold]
 fn has_lost(context: &Context, address: Address) -> bool {
@@ -101,7 +101,11 @@ fn has_lost(context: &Context, address: Address) -> bool {
     let to = (&raw mut handle).cast();
     // SAFETY: writes the answer to a local; the driver checks the address.
     let asked = own_call(|| unsafe { real::cuPointerGetAttribute(to, CONTEXT, address.get()) });
-    asked == 0 && green::whole(handle) != context.handle()
+    match Code::check(asked) {
+        Ok(()) => green::whole(handle) != context.handle(),
+        // It has nothing there, or memory of a graph that was not launched yet.
+        Err(code) => code == Code::INVALID_VALUE,
+    }
 }
 
 /// Called with memory that the driver has just given. If a page map names an

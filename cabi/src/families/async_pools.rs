@@ -9,33 +9,31 @@
 //! Under a limit the pieces by which a pool may grow for a request are taken out
 //! of the quota before the call. Where that leaves less, the pool may have room
 //! all the same, but perhaps not in one piece: if the limit is passed by that,
-//! the memory goes back in the order of the stream, and the request is out of
-//! memory. Of the requests to pools of a device that could pass the limit so, one is made
-//! at a time. So the limit may be passed by one request in whole pieces, until its stream
-//! gets there; so long others to its pool wait, or are made on streams that have nothing to
-//! do, where what they take beyond the limit goes back at once; none is served from what
-//! lies beyond it, which would stay then. Each pool whose stream is busy may pass the limit
-//! so. Who is short on the device waits for it.
+//! the memory goes back, and the request is out of memory. Of the requests to pools of a
+//! device that could pass the limit so, one is made at a time, and on a stream of ours that
+//! has nothing to do ([`excess`]), so that what passes the limit goes back at once.
 //!
 //! Owns the list of pools; its lock is taken alone. Cost: two questions to the
 //! driver for each request, and two more where the limit leaves little.
 
+mod departed;
 mod excess;
 mod frees;
 mod limit;
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use spin::mutex::SpinMutex;
-use vramalloc_core::Bytes;
 use vramalloc_core::busy::Busy;
 use vramalloc_core::families::LastRead;
 use vramalloc_core::gate::Gate;
 use vramalloc_core::patience::Brief;
 use vramalloc_core::stats::Family;
+use vramalloc_core::{Bytes, Code};
 
 use super::{MadeIn, PAGE, current_device, graphs, looked_after, owned, refuse, relief};
 use crate::driver::devices::{self, Device};
@@ -45,9 +43,9 @@ use crate::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr, CUmemoryPool, CUstream, CudaResult};
 
 pub(super) use excess::await_back;
-use excess::{Excess, free_unseen, give_back, outside_excess};
+use excess::{Excess, OnStream, free_unseen, give_back, outside_excess};
 pub(crate) use frees::free;
-use limit::{after_frees, leave};
+use limit::{Leave, after_frees, leave};
 
 /// What pools of all drivers so far consist of.
 const PIECE: Bytes = Bytes::mib(32);
@@ -75,6 +73,9 @@ struct Pool {
     /// The size of the pieces in which it grows. Relaxed: an estimate, which only
     /// falls.
     piece: AtomicU64,
+    /// How many calls that make it give back are over, and how many have begun: what it grows
+    /// by meanwhile does not show. Acquire and Release: those that are over are done.
+    trims: (AtomicU64, AtomicU64),
     /// What it has beyond the limit.
     excess: SpinMutex<Option<Excess>, Brief>,
     /// The turn of requests that may pass the limit: all pools of the device have it in
@@ -110,8 +111,25 @@ impl Pool {
         let before = self.reserved.bytes();
         let keep = usize::try_from(keep.get()).unwrap_or(usize::MAX);
         // SAFETY: a pool that is alive.
-        self.call(|pool| unsafe { real::cuMemPoolTrimTo(pool, keep) });
+        let call = || self.call(|pool| unsafe { real::cuMemPoolTrimTo(pool, keep) });
+        self.trimming(call);
         before.saturating_sub(self.read())
+    }
+
+    /// Makes a call by which it gives back.
+    fn trimming<T>(&self, call: impl FnOnce() -> T) -> T {
+        let (over, begun) = &self.trims;
+        begun.fetch_add(1, Ordering::AcqRel);
+        let result = call();
+        over.fetch_add(1, Ordering::Release);
+        result
+    }
+
+    /// How often it was made to give back; `None` while it is.
+    fn trims(&self) -> Option<u64> {
+        let (over, begun) = &self.trims;
+        let over = over.load(Ordering::Acquire);
+        (begun.load(Ordering::Acquire) == over).then_some(over)
     }
 
     /// What it keeps although the device is short of memory: what the program
@@ -150,9 +168,15 @@ impl Pool {
 impl Drop for Pool {
     /// Nothing of it is left.
     fn drop(&mut self) {
-        let (families, quota) = (&self.device.families, &self.device.quota);
-        (self.reserved).take(families, quota, FAMILY, None, || Some(Bytes::ZERO));
+        departed::depart(self.device, std::mem::take(&mut self.reserved));
     }
+}
+
+/// Nothing is reserved any more.
+fn count_nothing(device: &Device, reserved: &LastRead) {
+    reserved.take(&device.families, &device.quota, FAMILY, None, || {
+        Some(Bytes::ZERO)
+    });
 }
 
 /// The pool with this handle; one that is new has its memory on `device`.
@@ -173,6 +197,7 @@ fn pool(handle: CUmemoryPool, device: &'static Device, is_own: bool) -> Arc<Pool
         calls: Gate::new(),
         reserved: LastRead::new(),
         piece: AtomicU64::new(PIECE.get()),
+        trims: (AtomicU64::new(0), AtomicU64::new(0)),
         excess: SpinMutex::new(None),
         passing,
     });
@@ -204,9 +229,12 @@ fn pools(on: impl Fn(CUdevice) -> bool) -> Vec<Arc<Pool>> {
     pools
 }
 
-/// Reads all pools on the devices that `on` says.
+/// Reads all pools on the devices that `on` says; what they have beyond the limit goes back if
+/// their streams got there.
 pub(crate) fn read_all(on: impl Fn(CUdevice) -> bool) {
+    departed::look();
     for pool in pools(on) {
+        pool.is_within_limit();
         pool.read();
     }
 }
@@ -214,6 +242,7 @@ pub(crate) fn read_all(on: impl Fn(CUdevice) -> bool) {
 /// Makes the pools of a device give back what they do not use. Returns how many
 /// bytes that were.
 pub(super) fn trim(device: CUdevice) -> Bytes {
+    departed::look();
     let all = pools(|on| on == device).into_iter();
     all.map(|pool| pool.trim(pool.keeps()))
         .fold(Bytes::ZERO, Bytes::saturating_add)
@@ -227,72 +256,122 @@ pub(super) fn used(device: CUdevice) -> Bytes {
 }
 
 /// A request for the memory of a stream, from the pool that is named, or from
-/// the one that is current on the stream's device.
+/// the one that is current on the stream's device. `call` writes to `made`.
 pub(crate) fn allocate(
     named: Option<CUmemoryPool>,
     size: usize,
     stream: CUstream,
-    mut call: impl FnMut() -> CudaResult,
-    made: impl Fn() -> CUdeviceptr,
+    call: impl Fn() -> CudaResult,
+    made: &Cell<CUdeviceptr>,
 ) -> CudaResult {
     let Some(pool) = pool_for(named, stream) else {
         return own_call(call);
     };
-    let size = Bytes::new(size as u64);
+    let request = Request { size, stream, made };
     if captures(stream) {
-        return graphs::add(pool.device, size, call);
+        return graphs::add(pool.device, request.bytes(), call);
     }
     let device = pool.device;
-    relief::below_soft(device, size);
-    let request = || below_limit(&pool, size, stream, &mut call, &made);
-    let served = after_frees(&pool, size, request);
+    relief::below_soft(device, request.bytes());
+    let ask = || below_limit(&pool, &request, &call);
+    let served = after_frees(&pool, request.bytes(), ask);
     excess::request_is_over();
-    served.unwrap_or_else(|| refuse(device, FAMILY, size))
+    served.unwrap_or_else(|| refuse(device, FAMILY, request.bytes()))
+}
+
+/// A request of the program's.
+struct Request<'a> {
+    size: usize,
+    stream: CUstream,
+    made: &'a Cell<CUdeviceptr>,
+}
+
+impl Request<'_> {
+    fn bytes(&self) -> Bytes {
+        Bytes::new(self.size as u64)
+    }
 }
 
 /// Makes a request; `None` if the limit leaves less.
 fn below_limit(
     pool: &Arc<Pool>,
-    size: Bytes,
-    stream: CUstream,
-    call: &mut dyn FnMut() -> CudaResult,
-    made: &dyn Fn() -> CUdeviceptr,
+    request: &Request<'_>,
+    call: &dyn Fn() -> CudaResult,
 ) -> Option<CudaResult> {
-    let device = pool.device;
-    let (within, asked) = leave(pool, size, stream)?;
+    let (device, size, made) = (pool.device, request.bytes(), request.made);
+    let (on, mut asked, _turn) = match leave(pool, size, request.stream)? {
+        Leave::Unlimited => (None, None, None),
+        Leave::Paid(asked) => (None, Some(asked), None),
+        Leave::Within(turn, on) => (Some(on), None, Some(turn)),
+    };
+    let trims = pool.trims();
     let (before, was_beyond) = (pool.reserved.bytes(), device.quota.is_beyond_limit());
-    let mut ask = || match within {
-        Some(_) => outside_excess(pool, stream, call, made),
-        None => call(),
+    let stream = on
+        .as_ref()
+        .map_or(request.stream, |on| on.stream(request.stream));
+    // SAFETY: a pool that is alive, a stream of ours, and a place for the answer.
+    let mut beside = || unsafe {
+        real::cuMemAllocFromPoolAsync(made.as_ptr(), request.size, pool.handle(), stream)
+    };
+    let block = || (made.get(), size);
+    let is_paid = asked.is_some();
+    // Who waits for room has nothing on its way: others would wait for that.
+    let mut ask = || {
+        if is_paid && asked.is_none() {
+            asked = device.quota.ask(pool.growth(size));
+            if asked.is_none() {
+                return Code::OUT_OF_MEMORY.get();
+            }
+        }
+        let result = match &on {
+            Some(OnStream::Ours(_)) => outside_excess(pool, stream, &mut beside, &block),
+            _ => call(),
+        };
+        if result == Code::OUT_OF_MEMORY.get() {
+            asked = None;
+        }
+        result
     };
     let result = relief::with_room(Some(device.handle), &mut ask);
     let (families, quota) = (&device.families, &device.quota);
-    let now = (pool.reserved).take(families, quota, FAMILY, asked, || pool.attribute(RESERVED));
-    let growth = now.saturating_sub(before);
+    let mut is_told = false;
+    let now = (pool.reserved).take(families, quota, FAMILY, asked, || {
+        let reserved = pool.attribute(RESERVED);
+        is_told = reserved.is_some();
+        reserved
+    });
     if result != 0 {
         return Some(result);
     }
+    let now = if is_told { now } else { pool.read() };
     pool.consists_of(now);
-    let passes = || {
-        relief::await_others(device);
-        device.quota.is_beyond_limit()
-    };
-    // Room that the pool had may be gone: others make pools give back, and then
-    // what it has grown by does not show.
-    let may_pass = within.is_some() && (!was_beyond || !growth.is_zero());
-    let is_beyond = may_pass && device.quota.is_beyond_limit() && passes();
-    if is_beyond {
-        give_back(pool, made(), stream, (before, growth), was_beyond);
-        return None;
-    }
-    if within.is_some() && pool.is_in_excess(made()) {
-        free_unseen(made(), stream);
-        return None;
+    if let Some(on) = on {
+        let passes = || {
+            relief::await_others(device);
+            device.quota.is_beyond_limit()
+        };
+        // Others may have made the pool give back meanwhile: then what it has grown by does
+        // not show, and may be a piece.
+        let shows = is_told && trims.is_some() && pool.trims() == trims;
+        let growth = match now.saturating_sub(before) {
+            growth if shows => growth,
+            growth => growth.max(pool.growth(size)),
+        };
+        let may_pass = !was_beyond || !growth.is_zero();
+        if may_pass && device.quota.is_beyond_limit() && passes() {
+            let before = now.saturating_sub(growth);
+            give_back(pool, block(), (&on, request.stream), (before, growth));
+            return None;
+        }
+        if !on.is_ready() || pool.is_in_excess(block()) {
+            free_unseen(made.get(), stream);
+            return None;
+        }
     }
     families.served(FAMILY);
     if pool.is_own {
-        let context = MadeIn::of_stream(stream, device);
-        owned::keep((FAMILY, made()), device, context, Arc::clone(pool) as _);
+        let context = MadeIn::of_stream(request.stream, device);
+        owned::keep((FAMILY, made.get()), device, context, Arc::clone(pool) as _);
     }
     looked_after(now != before);
     Some(result)
@@ -349,7 +428,8 @@ fn device_of(stream: CUstream) -> Option<&'static Device> {
             real::cuCtxGetCurrent(&raw mut current)
         });
     }
-    if context == current {
+    // Where the driver did not say, it is the current one.
+    if context.is_null() || context == current {
         return current_device();
     }
     let mut device: CUdevice = 0;
@@ -379,10 +459,11 @@ fn forget(is: impl Fn(&Pool) -> bool) -> Option<Arc<Pool>> {
 
 /// Trims a pool by the program's own call.
 pub(crate) fn trimmed(handle: CUmemoryPool, call: impl FnOnce() -> CudaResult) -> CudaResult {
-    let result = own_call(call);
-    if let Some(pool) = known(handle) {
-        pool.read();
-    }
+    let Some(pool) = known(handle) else {
+        return own_call(call);
+    };
+    let result = pool.trimming(|| own_call(call));
+    pool.read();
     result
 }
 
@@ -393,6 +474,7 @@ pub(crate) fn destroy(handle: CUmemoryPool, call: impl FnOnce() -> CudaResult) -
     let Some(pool) = known(handle).filter(|pool| pool.is_own) else {
         return own_call(call);
     };
+    pool.is_within_limit();
     pool.read();
     drop(forget(|other| ptr::eq(other, &*pool)));
     // Other threads may be asking about it for requests of theirs.

@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use spin::mutex::SpinMutex;
-use vramalloc_core::Bytes;
 use vramalloc_core::families::LastRead;
 use vramalloc_core::patience::Brief;
 use vramalloc_core::stats::Family;
+use vramalloc_core::{Bytes, Code};
 
-use super::{PAGE, looked_after, refuse, relief};
+use super::{PAGE, current_device, looked_after, refuse, relief};
 use crate::driver::devices::{self, Device};
 use crate::process::guard::own_call;
 use crate::real;
@@ -130,9 +130,19 @@ pub(crate) fn add_on(
 }
 
 /// Makes a call that may reserve memory for a graph. A launch that finds none has
-/// begun nothing, so it can be made again as well.
+/// begun nothing, so it can be made again as well. Which device lacks it is not told:
+/// it may be any that graphs have memory of.
 pub(crate) fn prepare(mut call: impl FnMut() -> CudaResult) -> CudaResult {
-    let result = relief::with_room(None, &mut call);
+    let mut result = relief::with_room(None, &mut call);
+    if result == Code::OUT_OF_MEMORY.get() {
+        let current = current_device().map(|device| device.handle);
+        let others = all().into_iter().map(|graphs| graphs.device.handle);
+        for device in others.filter(|&device| Some(device) != current) {
+            if result == Code::OUT_OF_MEMORY.get() {
+                result = relief::with_room(Some(device), &mut call);
+            }
+        }
+    }
     looked_after(read_all());
     result
 }

@@ -155,6 +155,8 @@ pub(super) fn end_by<const N: usize>(
     let result = own_call(call);
     if result == 0 {
         put_back(item.device, key.0, item.size, item.library);
+        // What it keeps may be the last of something that counts.
+        drop(item);
         settled();
     } else {
         ITEMS.lock().insert(key, item);

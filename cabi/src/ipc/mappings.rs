@@ -46,16 +46,20 @@ impl Part {
     }
 }
 
+#[derive(PartialEq, Eq, Debug)]
 struct Opened {
     part: Part,
     count: usize,
 }
 
-struct Mapping {
+/// An allocation that is open.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct OpenAllocation {
     source: Source,
     /// The context's device, if it is that device's primary context.
     primary_of: Option<CUdevice>,
-    base: u64,
+    /// Where it starts.
+    pub(crate) base: u64,
     /// The allocation's size, as far as the driver says.
     extent: Option<u64>,
     opened: Vec<Opened>,
@@ -73,19 +77,19 @@ pub(crate) enum Found {
 }
 
 /// What became of an address that was to be closed.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Closed {
     /// Nothing of ours starts there.
     Unknown,
     /// Other parts keep the allocation open.
     Counted,
-    /// The driver has to close the allocation that starts here.
-    Last(u64),
+    /// It was the last part: the driver has to close the allocation, which is off the list.
+    Last(OpenAllocation),
 }
 
 static MAPPINGS: SpinMutex<List, Brief> = SpinMutex::new(List(Vec::new()));
 
-struct List(Vec<Mapping>);
+struct List(Vec<OpenAllocation>);
 
 impl List {
     fn open(&mut self, source: &Source, part: Part) -> Found {
@@ -103,7 +107,7 @@ impl List {
     }
 
     fn close(&mut self, address: u64) -> Closed {
-        let starts = |mapping: &Mapping, opened: &Opened| {
+        let starts = |mapping: &OpenAllocation, opened: &Opened| {
             mapping.base.checked_add(opened.part.offset) == Some(address)
         };
         let found = self.0.iter_mut().enumerate().find_map(|(i, mapping)| {
@@ -113,16 +117,24 @@ impl List {
         let Some((i, mapping, place)) = found else {
             return Closed::Unknown;
         };
+        if let [Opened { count: 1, .. }] = mapping.opened[..] {
+            return Closed::Last(self.0.swap_remove(i));
+        }
         if let Some(opened) = mapping.opened.get_mut(place) {
             opened.count -= 1;
             if opened.count == 0 {
                 mapping.opened.swap_remove(place);
             }
         }
-        if !mapping.opened.is_empty() {
-            return Closed::Counted;
+        Closed::Counted
+    }
+
+    /// The driver did not close it.
+    fn put_back(&mut self, mapping: OpenAllocation) {
+        match self.0.iter_mut().find(|m| m.source == mapping.source) {
+            Some(open) => open.opened.extend(mapping.opened),
+            None => self.0.push(mapping),
         }
-        Closed::Last(self.0.swap_remove(i).base)
     }
 
     /// The open part around an address, as start and size.
@@ -158,7 +170,7 @@ pub(crate) fn add(
     extent: Option<u64>,
     part: Part,
 ) {
-    MAPPINGS.lock().0.push(Mapping {
+    MAPPINGS.lock().0.push(OpenAllocation {
         source,
         primary_of,
         base,
@@ -170,6 +182,11 @@ pub(crate) fn add(
 /// Closes what was opened at an address.
 pub(crate) fn close(address: u64) -> Closed {
     MAPPINGS.lock().close(address)
+}
+
+/// Enters an allocation again that the driver did not close.
+pub(crate) fn put_back(mapping: OpenAllocation) {
+    MAPPINGS.lock().put_back(mapping);
 }
 
 /// The open part around an address, as start and size; `None` for a whole
@@ -220,7 +237,7 @@ mod tests {
             offset: 0,
             size: None,
         };
-        List(vec![Mapping {
+        List(vec![OpenAllocation {
             source: source(1),
             primary_of: None,
             base: BASE,
@@ -245,8 +262,14 @@ mod tests {
         assert_eq!(list.close(BASE), Closed::Unknown);
         assert_eq!(list.around(BASE + 1023), Some((BASE + 512, 512)));
         assert_eq!(list.around(BASE + 1024), None);
-        assert_eq!(list.close(BASE + 512), Closed::Last(BASE));
+        let Closed::Last(mapping) = list.close(BASE + 512) else {
+            panic!("it was the last");
+        };
         assert_eq!(list.open(&source(1), part(512, 512)), Found::Closed);
+        // The driver may refuse to close it.
+        list.put_back(mapping);
+        assert_eq!(list.around(BASE + 512), Some((BASE + 512, 512)));
+        assert!(matches!(list.close(BASE + 512), Closed::Last(_)));
     }
 
     #[test]

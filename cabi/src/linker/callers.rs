@@ -12,6 +12,7 @@
 
 use std::ffi::CStr;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::patience::Brief;
@@ -37,6 +38,14 @@ static BOOK: SpinMutex<Book, Brief> = SpinMutex::new(Book {
     known: Vec::new(),
 });
 
+/// Whether a thread that has the book is not in this process, a child.
+static IS_LOST: AtomicBool = AtomicBool::new(false);
+
+/// Called in a child, by its one thread.
+pub(crate) fn forked() {
+    IS_LOST.store(BOOK.is_locked(), Ordering::Relaxed);
+}
+
 /// Returns the address of `name` as seen by the library that called the current
 /// door, or `None` if it has no runtime of its own.
 pub(crate) fn function(name: &'static CStr) -> Option<usize> {
@@ -45,6 +54,9 @@ pub(crate) fn function(name: &'static CStr) -> Option<usize> {
 
 /// Returns the function as the library around the address `caller` finds it.
 fn found_by(caller: usize, name: &'static CStr) -> Option<usize> {
+    if IS_LOST.load(Ordering::Relaxed) {
+        return objects::in_scope_of(caller, name)?.address;
+    }
     // An unload voids what is known: another library may lie where the old one
     // lay. The calling library is not unloaded meanwhile.
     let unloads = objects::unloads();

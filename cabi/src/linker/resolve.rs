@@ -148,37 +148,46 @@ impl<F: Copy> Real<F> {
 /// of other preloaded libraries.
 pub(crate) fn real_dlsym() -> Option<Dlsym> {
     static FOUND: AtomicUsize = AtomicUsize::new(0);
-    dlsym_at(&FOUND, || {
-        DLSYM_VERSIONS
-            .iter()
-            .map(|version| {
-                // SAFETY: both strings end in zero; dlvsym is not intercepted.
-                unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) }
-            })
-            .find(|found| !found.is_null())
-    })
+    let address = found_once(&FOUND, || of_libc(c"dlsym"))?;
+    // SAFETY: a function named dlsym.
+    Some(unsafe { std::mem::transmute::<usize, Dlsym>(address) })
+}
+
+/// The C library's own function of a name that we export too.
+fn of_libc(name: &CStr) -> Option<usize> {
+    DLSYM_VERSIONS
+        .iter()
+        .map(|version| {
+            // SAFETY: both strings end in zero; dlvsym is not intercepted.
+            unsafe { libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr()) }.addr()
+        })
+        .find(|&found| found != 0)
+}
+
+/// The address in `place`, found by `find` the first time: by several threads at once,
+/// if need be, as the linker's lock may be held by one that waits for another.
+pub(in crate::linker) fn found_once(
+    place: &AtomicUsize,
+    find: impl FnOnce() -> Option<usize>,
+) -> Option<usize> {
+    let mut address = place.load(Ordering::Relaxed);
+    if address == 0 {
+        address = find()?;
+        place.store(address, Ordering::Relaxed);
+    }
+    (address != 0).then_some(address)
 }
 
 /// The next `dlsym` after ours, which the program would reach without us:
 /// another preloaded library's, or else the real one.
 pub(crate) fn next_dlsym() -> Option<Dlsym> {
     static FOUND: AtomicUsize = AtomicUsize::new(0);
-    dlsym_at(&FOUND, || {
+    let address = found_once(&FOUND, || {
         // SAFETY: a pseudo handle and a name ending in zero.
-        Some(unsafe { real_dlsym()?(libc::RTLD_NEXT, c"dlsym".as_ptr()) })
-    })
-}
-
-/// The `dlsym` whose address is in `place`, found by `find` the first time.
-fn dlsym_at(place: &AtomicUsize, find: impl FnOnce() -> Option<*mut c_void>) -> Option<Dlsym> {
-    let mut address = place.load(Ordering::Relaxed);
-    if address == 0 {
-        address = find()?.addr();
-        place.store(address, Ordering::Relaxed);
-    }
-    // SAFETY: the address is null or that of a function named dlsym; a
-    // function pointer has a niche for null.
-    unsafe { std::mem::transmute::<usize, Option<Dlsym>>(address) }
+        Some(unsafe { real_dlsym()?(libc::RTLD_NEXT, c"dlsym".as_ptr()) }.addr())
+    })?;
+    // SAFETY: a function named dlsym.
+    Some(unsafe { std::mem::transmute::<usize, Dlsym>(address) })
 }
 
 /// Looks `name` up in the library of `handle`, or after this library for
@@ -198,21 +207,9 @@ type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 /// functions up, and so come back to us.
 fn real_dlopen() -> Dlopen {
     static FOUND: AtomicUsize = AtomicUsize::new(0);
-    let mut address = FOUND.load(Ordering::Relaxed);
-    if address == 0 {
-        let found = DLSYM_VERSIONS.iter().map(|version| {
-            // SAFETY: both strings end in zero.
-            unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlopen".as_ptr(), version.as_ptr()) }
-        });
-        address = found
-            .map(|found| found.addr())
-            .find(|&at| at != 0)
-            .unwrap_or(0);
-        FOUND.store(address, Ordering::Relaxed);
-    }
-    // SAFETY: the address is null or that of a function named dlopen; a
-    // function pointer has a niche for null.
-    let found = unsafe { std::mem::transmute::<usize, Option<Dlopen>>(address) };
+    let address = found_once(&FOUND, || of_libc(c"dlopen"));
+    // SAFETY: a function named dlopen.
+    let found = address.map(|address| unsafe { std::mem::transmute::<usize, Dlopen>(address) });
     found.unwrap_or(libc::dlopen)
 }
 

@@ -45,10 +45,12 @@ pub(crate) struct CodePlace {
     pub(crate) is_python: bool,
 }
 
-/// Finds out what a walk needs to know of the linker, before that is in a hurry.
+/// Finds out what a walk and `dlclose` need to know of the linker, before they are in a
+/// hurry, or wait for each other's library.
 pub(crate) fn prepare() {
     modules::prepare();
     objects::own();
+    closing::next();
 }
 
 /// What addresses of code are good for: in another epoch, they may be another

@@ -19,7 +19,7 @@ static PEAKS: SpinMutex<BTreeMap<CUdevice, [Bytes; 3]>, Brief> = SpinMutex::new(
 pub(super) fn take(at_ms: u64) -> Figures {
     let pools = device::pools();
     let mut driver_calls = 0;
-    let devices = devices::all().into_iter().map(|device| {
+    let devices = devices::known().into_iter().map(|device| {
         let of_device = pools.iter().filter(|pool| pool.device() == device.handle);
         let sum = of_device.map(|pool| pool.glance()).reduce(Glance::and);
         let sum = sum.unwrap_or_default();
@@ -28,7 +28,10 @@ pub(super) fn take(at_ms: u64) -> Figures {
         let [live_peak, reserved_peak, past_peak] = {
             let mut peaks = PEAKS.lock();
             let peaks = peaks.entry(device.handle).or_default();
-            let now = [sum.live_peak, sum.reserved_peak, past];
+            // Those of contexts that have ended, too.
+            let [live, reserved] = *device.least_peaks.lock();
+            let (live, reserved) = (sum.live_peak.max(live), sum.reserved_peak.max(reserved));
+            let now = [live, reserved, past];
             for (peak, now) in peaks.iter_mut().zip(now) {
                 *peak = now.max(*peak);
             }

@@ -45,6 +45,7 @@ pub(crate) fn free_later(items: Vec<Item>) -> Result<(), Vec<Item>> {
         // Other callers may have relied on the thread.
         let mut queue = queue();
         queue.running = false;
+        CHANGED.notify_all();
         return Err(queue.items.drain(..).chain(items).collect());
     }
     queue().items.extend(items);

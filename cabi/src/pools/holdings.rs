@@ -3,8 +3,8 @@
 //! Owns the groups and each thread's innermost scope. Invariant: a group's
 //! allocations are freed with it and not one by one, although the first
 //! member's address is that of an allocation; nothing is held that was freed,
-//! by whichever function. Cost: an atomic load per free in a process that never
-//! had a scope or a group.
+//! by whichever function, or went with its context. Cost: an atomic load per free in a
+//! process that never had a scope or a group.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,14 +16,14 @@ use vramalloc_core::patience::Brief;
 use vramalloc_core::scope::{ScopeId, Scopes};
 use vramalloc_core::{Address, FreeError};
 
-use crate::pools::memory;
+use crate::pools::memory::{self, OwnBlock};
 use crate::process::shortcut;
 
 /// What a scope holds.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Item {
-    /// A block, by its address.
-    Block(usize),
+    /// A block.
+    Block(OwnBlock),
     /// A group, by its number.
     Group(u64),
 }
@@ -47,8 +47,17 @@ fn begins() {
     }
 }
 
+/// Enters the block at an address in the calling thread's innermost scope.
+pub(crate) fn enter_block(address: Address) {
+    if INNERMOST.get().is_some()
+        && let Some(block) = OwnBlock::at(address)
+    {
+        enter(Item::Block(block));
+    }
+}
+
 /// Enters an item in the calling thread's innermost scope.
-pub(crate) fn enter(item: Item) {
+fn enter(item: Item) {
     if let Some(scope) = INNERMOST.get() {
         SCOPES.enter(scope, item);
     }
@@ -80,7 +89,7 @@ pub(crate) fn end_scope(scope: u64) -> Option<Vec<Item>> {
 /// What CUDA returns.
 pub(crate) fn free_item(item: Item) -> Result<(), FreeError> {
     let freed = match item {
-        Item::Block(address) => memory::free_anywhere(address),
+        Item::Block(block) => memory::free_block(block),
         Item::Group(group) => free_group(group),
     };
     match freed {
@@ -91,25 +100,25 @@ pub(crate) fn free_item(item: Item) -> Result<(), FreeError> {
 
 struct Groups {
     next: u64,
-    allocations: BTreeMap<u64, Vec<usize>>,
-    /// Addresses of all allocations.
-    starts: BTreeSet<usize>,
+    allocations: BTreeMap<u64, Vec<OwnBlock>>,
+    /// All allocations.
+    blocks: BTreeSet<OwnBlock>,
 }
 
 static GROUPS: SpinMutex<Groups, Brief> = SpinMutex::new(Groups {
     next: 1,
     allocations: BTreeMap::new(),
-    starts: BTreeSet::new(),
+    blocks: BTreeSet::new(),
 });
 
 /// Makes a group of these allocations.
-pub(crate) fn make_group(allocations: Vec<usize>) -> u64 {
+pub(crate) fn make_group(allocations: Vec<OwnBlock>) -> u64 {
     begins();
     let group = {
         let mut groups = GROUPS.lock();
         let group = groups.next;
         groups.next += 1;
-        groups.starts.extend(&allocations);
+        groups.blocks.extend(&allocations);
         groups.allocations.insert(group, allocations);
         group
     };
@@ -131,23 +140,23 @@ pub(crate) fn free_group(group: u64) -> Result<(), FreeError> {
         let mut groups = GROUPS.lock();
         let allocations = groups.allocations.remove(&group);
         let allocations = allocations.ok_or(FreeError::NotLive)?;
-        for start in &allocations {
-            groups.starts.remove(start);
+        for block in &allocations {
+            groups.blocks.remove(block);
         }
         allocations
     };
     let spot = SCOPES.leave(Item::Group(group));
     let (mut result, mut left) = (Ok(()), Vec::new());
-    for start in allocations {
-        let freed = memory::free_anywhere(start);
+    for block in allocations {
+        let freed = memory::free_block(block);
         if !matches!(freed, Ok(()) | Err(FreeError::NotLive)) {
-            left.push(start);
+            left.push(block);
         }
         result = result.and(freed);
     }
     if !left.is_empty() {
         let mut groups = GROUPS.lock();
-        groups.starts.extend(&left);
+        groups.blocks.extend(&left);
         groups.allocations.insert(group, left);
         drop(groups);
         if let Some(spot) = spot {
@@ -157,25 +166,23 @@ pub(crate) fn free_group(group: u64) -> Result<(), FreeError> {
     result
 }
 
-/// Frees the block that starts at an address, by `free`. It leaves its scope
-/// before that, since the address may become another block's at once; if CUDA
-/// refuses to free it, it is put back.
+/// Frees a block by `free`. It leaves its scope before that, since its address
+/// may become another block's at once; if CUDA refuses to free it, it is put back.
 ///
 /// # Errors
 /// Those of `free`; [`FreeError::NotLive`] for one of a group's allocations,
 /// which is not freed by itself.
 pub(crate) fn free_by(
-    address: Address,
+    block: OwnBlock,
     free: impl FnOnce() -> Result<(), FreeError>,
 ) -> Result<(), FreeError> {
     if !ANY.load(Ordering::Relaxed) {
         return free();
     }
-    let start = usize::try_from(address.get()).map_err(|_| FreeError::NotLive)?;
-    if GROUPS.lock().starts.contains(&start) {
+    if GROUPS.lock().blocks.contains(&block) {
         return Err(FreeError::NotLive);
     }
-    let item = Item::Block(start);
+    let item = Item::Block(block);
     let spot = SCOPES.leave(item);
     let freed = free();
     if let (Some(spot), Err(FreeError::Driver(_))) = (spot, freed) {
@@ -184,23 +191,21 @@ pub(crate) fn free_by(
     freed
 }
 
-/// Called when a context is gone, and its memory with it: forgets what the
-/// allocator does not know any more, since the address may become another
-/// block's.
+/// Called when a context is gone, and its memory with it: forgets what was there.
 pub(crate) fn forget_dead() {
     if !ANY.load(Ordering::Relaxed) {
         return;
     }
     for item in SCOPES.items() {
-        if matches!(item, Item::Block(address) if !memory::is_known(address)) {
+        if matches!(item, Item::Block(block) if !block.is_known()) {
             SCOPES.leave(item);
         }
     }
-    let starts: Vec<usize> = GROUPS.lock().starts.iter().copied().collect();
-    for start in starts.into_iter().filter(|&start| !memory::is_known(start)) {
+    let blocks: Vec<OwnBlock> = GROUPS.lock().blocks.iter().copied().collect();
+    for block in blocks.into_iter().filter(|block| !block.is_known()) {
         let mut groups = GROUPS.lock();
-        groups.starts.remove(&start);
+        groups.blocks.remove(&block);
         let all = groups.allocations.values_mut();
-        all.for_each(|allocations| allocations.retain(|&other| other != start));
+        all.for_each(|allocations| allocations.retain(|&other| other != block));
     }
 }

@@ -15,16 +15,17 @@ mod watcher;
 
 use std::ffi::c_void;
 
-use vramalloc_core::page_map::Owner;
+use vramalloc_core::page_map::{ArenaId, Owner};
 use vramalloc_core::{Address, AllocError, Bytes, Code, Driver};
 
 use crate::pools::device::{self, Asking, DevicePool};
 use crate::pools::holdings;
-use crate::pools::memory::Freed;
+use crate::pools::memory::{Freed, OwnBlock};
 use crate::process::guard::own_call;
 use crate::types::CudaResult;
 
 use pools::HostArena;
+pub(crate) use pools::in_map;
 pub(crate) use pools::{PoolOwner, Pools, reports};
 pub(crate) use registered::{Leftovers, stand_in};
 use source::CHUNK_ALIGN;
@@ -119,9 +120,22 @@ pub(crate) fn free(address: u64) -> Freed {
 /// Frees an address if `check`, asked for addresses of ours alone, allows it.
 pub(crate) fn free_if(address: u64, check: impl FnOnce() -> Result<(), Code>) -> Freed {
     let address = Address::new(address);
-    Freed::at(pools::owner(address), check, |id| {
+    free_owned(pools::owner(address), address, check)
+}
+
+/// Frees an address if this arena has it.
+pub(crate) fn free_in(id: ArenaId, address: Address) -> Freed {
+    match pools::owner(address) {
+        owner if owner == Owner::Arena(id) => free_owned(owner, address, || Ok(())),
+        _ => Freed::Foreign,
+    }
+}
+
+fn free_owned(owner: Owner, address: Address, check: impl FnOnce() -> Result<(), Code>) -> Freed {
+    Freed::at(owner, check, |id| {
         let arena = pools::arena(id)?;
-        let freed = holdings::free_by(address, || arena.free(address));
+        let block = OwnBlock::of_host(id, address);
+        let freed = holdings::free_by(block, || arena.free(address));
         let freed = Freed::by(freed, || arena.driver().lasting_error());
         watcher::notice();
         Some(freed)
@@ -137,11 +151,6 @@ pub(crate) fn trim() -> Bytes {
 /// Whether the address lies in memory of ours.
 pub(crate) fn owns(address: u64) -> bool {
     pools::owner(Address::new(address)) != Owner::Foreign
-}
-
-/// Whether the page map knows the address, even if its context may be ending.
-pub(crate) fn knows(address: u64) -> bool {
-    pools::in_map(Address::new(address)) != Owner::Foreign
 }
 
 /// The kind of the live block of ours that holds an address.

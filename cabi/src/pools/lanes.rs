@@ -89,28 +89,45 @@ pub(crate) fn mode() -> &'static str {
 }
 
 /// A stream on which events are recorded.
-#[derive(Copy, Clone, PartialEq, Eq)]
+#[derive(Copy, Clone)]
 pub(crate) struct Stream {
     handle: usize,
-    /// The context whose default stream it is; 0 for a stream that has a handle
-    /// of its own, which can be asked when it captures nothing.
+    /// The context that it is in and ends with; 0 where that was not to be asked
+    /// when the stream was named.
     context: usize,
+}
+
+impl PartialEq for Stream {
+    /// As far as is known: a stream that gets the handle of one that went with its context
+    /// is another one.
+    fn eq(&self, other: &Stream) -> bool {
+        let is_known = self.handle == 0 || (self.context != 0 && other.context != 0);
+        self.handle == other.handle && (!is_known || self.context == other.context)
+    }
 }
 
 impl Stream {
     /// The stream of this handle; a default one is of the pool's context.
-    fn of(handle: CUstream, pool: &DevicePool) -> Stream {
-        if handle.addr() > PER_THREAD {
+    fn of(handle: CUstream, pool: &DevicePool, captures: bool) -> Stream {
+        if handle.addr() <= PER_THREAD {
             return Stream {
-                handle: handle.expose_provenance(),
-                context: 0,
+                // A thread's own stream cannot be named by others. It orders with
+                // the legacy one, on which the event is recorded instead.
+                handle: 0,
+                context: pool.arena().driver().context().handle().expose_provenance(),
             };
         }
+        let context = if captures {
+            capture::began_in(handle)
+        } else {
+            context_of(handle).ok()
+        };
         Stream {
-            // A thread's own stream cannot be named by others. It orders with
-            // the legacy one, on which the event is recorded instead.
-            handle: 0,
-            context: pool.arena().driver().context().handle().expose_provenance(),
+            handle: handle.expose_provenance(),
+            // Noted now, while it is there: it may never have asked for memory.
+            context: context.map_or(0, |context| {
+                contexts::of(context).handle().expose_provenance()
+            }),
         }
     }
 
@@ -121,28 +138,42 @@ impl Stream {
     /// The context in which the driver is asked about the stream, which may be
     /// `any` for all but a default one.
     fn asked_in(self, any: &Arc<Context>) -> Arc<Context> {
-        match self.context {
-            0 => Arc::clone(any),
-            context => contexts::of(ptr::with_exposed_provenance_mut(context)),
-        }
+        let own = (self.handle == 0).then(|| self.context().ok()).flatten();
+        own.unwrap_or_else(|| Arc::clone(any))
     }
 
     /// The stream's context. It captures nothing.
     fn context(self) -> Result<Arc<Context>, Code> {
-        let mut context: CUcontext = ptr::with_exposed_provenance_mut(self.context);
         if self.context == 0 {
-            // SAFETY: a live stream by the caller's promise; writes to a local.
-            ask_anywhere(|| unsafe { real::cuStreamGetCtx(self.handle(), &raw mut context) })?;
+            return context_of(self.handle()).map(contexts::of);
         }
-        Ok(contexts::of(context))
+        let known = contexts::known(ptr::with_exposed_provenance_mut(self.context));
+        known
+            .map(|(context, _)| context)
+            .ok_or(Code::INVALID_CONTEXT)
     }
+}
+
+/// The context of a live stream with a handle of its own, which captures nothing.
+fn context_of(stream: CUstream) -> Result<CUcontext, Code> {
+    let mut context: CUcontext = ptr::null_mut();
+    // SAFETY: a live stream by the caller's promise; writes to a local.
+    ask_anywhere(|| unsafe { real::cuStreamGetCtx(stream, &raw mut context) })?;
+    Ok(context)
 }
 
 impl Streams for RealDriver {
     type Stream = Stream;
 
     fn mark(&self, stream: Stream) -> Result<Fence, Code> {
-        let mark = || Fence::of_stream(&stream.context()?, stream.handle());
+        let mark = || {
+            let context = stream.context()?;
+            if Arc::ptr_eq(&context, self.context()) {
+                Fence::of_stream(&context, stream.handle())
+            } else {
+                Fence::of_stream_elsewhere(&context, stream.handle())
+            }
+        };
         if reach::is_in_front() {
             return capture::outside(mark).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED));
         }
@@ -322,24 +353,26 @@ pub(crate) fn record_in(
     address: Address,
     stream: CUstream,
 ) -> Result<(), FreeError> {
-    let note = |number, stream| {
+    let captures = capture_on(pool, stream).is_some();
+    let note = |number, of| {
         let lanes = pool.lanes();
+        let stream = || Stream::of(stream, of, captures);
         lanes.record(pool.arena(), address, number, stream)
     };
     let known = if pool.lanes().is_of_capture(pool.arena()) {
         number_in_capture(stream)
-    } else if capture_on(pool, stream).is_some() {
+    } else if captures {
         // Perhaps the lane's own, which would not have to be noted.
         UNKNOWN_NUMBER
     } else {
         number(pool, stream).unwrap_or(UNKNOWN_NUMBER)
     };
-    note(known, Stream::of(stream, pool))?;
+    note(known, pool)?;
     // A default stream's handle is the same in all contexts: it may mean that
     // of the current context, and not that of the block's.
     match device::current_pool(Asking::Api) {
         Some(current) if stream.addr() <= PER_THREAD && !current.is_of_context(pool) => {
-            note(UNKNOWN_NUMBER, Stream::of(stream, current))
+            note(UNKNOWN_NUMBER, current)
         }
         _ => Ok(()),
     }
@@ -353,18 +386,30 @@ pub(crate) fn end_stream(handle: CUstream) {
     // Also pools whose context may be ending: it may live on, with its lanes.
     let pools = device::serving_pools();
     let Some(any) = pools.first() else { return };
-    let number = match capture_on(any, handle) {
+    let captures = capture_on(any, handle).is_some();
+    let number = if captures {
         // Its lane is found when there are many that nobody needs.
-        Some(_) => UNKNOWN_NUMBER,
-        None => match number(any, handle) {
-            Some(number) => number,
-            None => return,
-        },
+        UNKNOWN_NUMBER
+    } else if let Some(number) = number(any, handle) {
+        number
+    } else {
+        return;
     };
-    let stream = Stream::of(handle, any);
+    let stream = Stream::of(handle, any, captures);
     let fence = any.arena().driver().mark(stream).ok();
     for pool in pools {
         pool.lanes().end_stream(number, stream, fence.as_ref());
+    }
+}
+
+/// Called when a context is gone: nothing waits for its streams any more.
+pub(crate) fn end_context(context: &Context) {
+    if ANY.load(Ordering::Relaxed) {
+        let context = context.handle().addr();
+        for pool in device::serving_pools() {
+            pool.lanes()
+                .forget_streams(|stream| stream.context == context);
+        }
     }
 }
 

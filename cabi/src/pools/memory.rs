@@ -84,6 +84,16 @@ impl Freed {
         }
     }
 
+    /// What the C API is told; `None` if it is not ours.
+    fn told(self) -> Option<Result<(), FreeError>> {
+        match self {
+            Freed::Foreign => None,
+            Freed::Done => Some(Ok(())),
+            Freed::Refused(Code::INVALID_VALUE) => Some(Err(FreeError::NotLive)),
+            Freed::Refused(code) => Some(Err(FreeError::Driver(code))),
+        }
+    }
+
     /// What becomes of an address with this owner, if `check` lets it; `free`
     /// frees it in the arena of this number, if there is one.
     pub(crate) fn at(
@@ -151,8 +161,9 @@ fn free_owned(
 ) -> Freed {
     Freed::at(owner, check, |id| {
         let pool = device::pool_with(id)?;
+        let block = OwnBlock::of_device(id, address);
         let address = Address::new(address);
-        let freed = holdings::free_by(address, || {
+        let freed = holdings::free_by(block, || {
             // A block that others know of is part of a chunk: no driver refuses it.
             if let Some(then) = WHEN_FREED.get() {
                 then(address.get());
@@ -183,22 +194,73 @@ pub(crate) fn when_freed(then: fn(u64)) {
 /// or what CUDA returns.
 pub(crate) fn free_anywhere(address: usize) -> Result<(), FreeError> {
     for free in [free, host_memory::free] {
-        match free(address as u64) {
-            Freed::Done => return Ok(()),
-            Freed::Refused(Code::INVALID_VALUE) => return Err(FreeError::NotLive),
-            Freed::Refused(code) => return Err(FreeError::Driver(code)),
-            Freed::Foreign => {}
+        if let Some(told) = free(address as u64).told() {
+            return told;
         }
     }
-    let address = Address::new(address as u64);
-    let freed = || pageable::free(address).unwrap_or(Err(FreeError::NotLive));
-    holdings::free_by(address, freed)
+    free_pageable(Address::new(address as u64))
 }
 
-/// Whether an address lies in memory that this library knows.
-pub(crate) fn is_known(address: usize) -> bool {
-    let address = address as u64;
-    device::in_map(address) != Owner::Foreign
-        || host_memory::knows(address)
-        || pageable::owns(Address::new(address))
+fn free_pageable(address: Address) -> Result<(), FreeError> {
+    let freed = || pageable::free(address).unwrap_or(Err(FreeError::NotLive));
+    holdings::free_by(OwnBlock(Home::Pageable, address), freed)
+}
+
+/// Where a block lies.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Home {
+    Device(ArenaId),
+    Host(ArenaId),
+    Pageable,
+}
+
+/// A block of ours. When its context is gone, its address may become that of another one.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct OwnBlock(Home, Address);
+
+impl OwnBlock {
+    pub(crate) fn of_device(id: ArenaId, address: CUdeviceptr) -> OwnBlock {
+        OwnBlock(Home::Device(id), Address::new(address))
+    }
+
+    pub(crate) fn of_host(id: ArenaId, address: Address) -> OwnBlock {
+        OwnBlock(Home::Host(id), address)
+    }
+
+    /// The one that lies at an address, if it is there still.
+    pub(crate) fn at(address: Address) -> Option<OwnBlock> {
+        let home = match (device::in_map(address.get()), host_memory::in_map(address)) {
+            (Owner::Arena(id), _) => Home::Device(id),
+            (_, Owner::Arena(id)) => Home::Host(id),
+            _ => pageable::owns(address).then_some(Home::Pageable)?,
+        };
+        Some(OwnBlock(home, address))
+    }
+
+    /// Whether its arena has its memory still.
+    pub(crate) fn is_known(self) -> bool {
+        OwnBlock::at(self.1) == Some(self)
+    }
+}
+
+/// Frees a block of ours.
+///
+/// # Errors
+/// As [`free_anywhere`]; also where the address has become another block's.
+pub(crate) fn free_block(OwnBlock(home, address): OwnBlock) -> Result<(), FreeError> {
+    let freed = match home {
+        Home::Device(id) => match device::owner(address.get()) {
+            // Functions of its own, as in `free`.
+            owner if owner == Owner::Arena(id) => free_owned(
+                owner,
+                address.get(),
+                || Ok(()),
+                |pool, address| pool.free(address),
+            ),
+            _ => Freed::Foreign,
+        },
+        Home::Host(id) => host_memory::free_in(id, address),
+        Home::Pageable => return free_pageable(address),
+    };
+    freed.told().unwrap_or(Err(FreeError::NotLive))
 }

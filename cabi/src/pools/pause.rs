@@ -36,8 +36,9 @@ fn meant(device: CUdevice, tag: Tag<'_>) -> Vec<&'static DevicePool> {
         let of = pool.tag().unwrap_or(c"");
         tag.is_none_or(|tag| tag == of)
     };
-    let mut pools = device::pools_on(device);
-    pools.retain(|pool| is_meant(pool));
+    // Also those whose context may be ending: what is paused there is, if it lives on.
+    let mut pools = device::serving_pools();
+    pools.retain(|pool| pool.device() == device && is_meant(pool));
     pools.sort_by_key(|pool| may_be_lost(pool));
     pools
 }

@@ -12,12 +12,12 @@ use vramalloc_core::page_map::Owner;
 use vramalloc_core::{Address, Bytes, Code};
 
 use crate::driver::primary;
+use crate::driver::users::{self, Counted};
 use crate::linker::resolve;
 use crate::linker::resolve::MISSING;
 use crate::pools::device::{self, Asking, DeviceArena, DevicePool};
 use crate::pools::host_memory;
 use crate::pools::memory::{self, Refusal};
-use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr};
 
@@ -140,13 +140,15 @@ fn begin_driver() -> Result<(), Code> {
 /// The primary context of a device. If the program has not made it yet it is
 /// kept from then on, as the runtime keeps it.
 fn primary(device: CUdevice) -> Result<CUcontext, Code> {
-    own_call(|| {
+    users::ask(device, || {
         let was_there = primary::is_active(device) == Some(true);
         let mut context: CUcontext = ptr::null_mut();
         // SAFETY: writes the answer to a local.
         Code::check(unsafe { real::cuDevicePrimaryCtxRetain(&raw mut context, device) })?;
         if was_there {
             primary::release_primary(device);
+        } else {
+            users::joined(Counted::Primary(device));
         }
         Ok(context)
     })

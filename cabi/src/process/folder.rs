@@ -227,12 +227,12 @@ fn open_plainly(folder: RawFd, name: &CStr, how: i32) -> io::Result<File> {
 
 /// Until it is dropped, numbers 0 to 2 are open: those that were not stand for
 /// a folder that nothing can be read from or written to.
-struct StandardTaken {
+pub(crate) struct StandardTaken {
     _files: [Option<File>; 3],
 }
 
 impl StandardTaken {
-    fn now() -> io::Result<StandardTaken> {
+    pub(crate) fn now() -> io::Result<StandardTaken> {
         let mut files = [None, None, None];
         for taken in &mut files {
             let file = open_plainly(libc::AT_FDCWD, c"/", libc::O_PATH)?;

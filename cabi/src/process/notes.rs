@@ -20,7 +20,8 @@ use super::outside::quietly;
 
 /// Where the notes of this process go.
 pub(crate) fn place() -> Option<PathBuf> {
-    env::var_os(NOTES).map(PathBuf::from)
+    let noted = env::var_os(NOTES).filter(|_| !super::is_privileged());
+    noted.map(PathBuf::from)
 }
 
 /// Has the system kill this process where the command is killed that started it: nobody

@@ -22,6 +22,7 @@ use vramalloc_core::recording::{Medium, Place, RecordBound};
 use vramalloc_core::stats::{StackId, beside};
 
 use crate::process::cancel;
+use crate::process::folder::StandardTaken;
 use crate::process::outside::quietly;
 use crate::process::say::{Once, warn_once};
 use crate::stacks;
@@ -68,6 +69,8 @@ fn make_new(asked: &Path) -> io::Result<(PathBuf, File)> {
     if fs::symlink_metadata(asked).is_ok_and(|found| !found.is_file()) {
         return Err(io::Error::other("it is there already, and no regular file"));
     }
+    // What the program prints to a number that it has closed is not for the file.
+    let _taken = StandardTaken::now()?;
     for number in 0..MOST_NAMES {
         let path = beside(asked, number);
         let made = OpenOptions::new()
@@ -147,6 +150,7 @@ impl MappedFile {
 
     /// The file, if it is still there under its name.
     fn open(&self) -> io::Result<File> {
+        let _taken = StandardTaken::now()?;
         let file = OpenOptions::new()
             .read(true)
             .write(true)

@@ -8,9 +8,11 @@ use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{self, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use vramalloc_core::config::{Loaded, StatsTarget};
-use vramalloc_core::stats::{self, ArenaReport, NOT_SERVED, Note, Own, Process, Report, Snapshots};
+use vramalloc_core::patience::wait_within;
+use vramalloc_core::stats::{self, ArenaReport, NOT_SERVED, Note, Own, Report, Snapshots};
 
 use crate::driver::devices;
 use crate::families;
@@ -20,8 +22,8 @@ use crate::pools::{device, lanes, pageable};
 use crate::process::forking;
 use crate::process::guard::{self, Service};
 use crate::process::outside::{Outlet, quietly};
-use crate::process::say::{Once, warn_once};
-use crate::process::{self, Start, cancel, notes};
+use crate::process::say::{Once, warn, warn_once};
+use crate::process::{self, cancel, notes};
 use crate::real::{passed, reach};
 use crate::recording;
 use crate::report::snapshots;
@@ -47,36 +49,59 @@ fn writer() -> MutexGuard<'static, Writer> {
     WRITER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The same at the end of the process. A thread that has it may wait for ever, for a reader
+/// or for what the thread that ends the process holds.
+fn writer_soon() -> Option<MutexGuard<'static, Writer>> {
+    const MOST: Duration = Duration::from_secs(5);
+    let mut writer = None;
+    wait_within(MOST, || {
+        writer = match WRITER.try_lock() {
+            Ok(writer) => Some(writer),
+            Err(TryLockError::Poisoned(writer)) => Some(writer.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        writer.is_some()
+    });
+    writer
+}
+
 /// Writes the last version before the end, to a file that can be replaced by another
 /// one. If that fails, the end says it.
-pub(crate) fn write_early(start: &Start) {
+pub(crate) fn write_early() {
     let target = target();
-    if !is_file(&target, start) {
+    if !is_file(&target) {
         return;
     }
-    let mut writer = writer();
+    let Some(mut writer) = writer_soon() else {
+        return;
+    };
     if !writer.last {
-        writer.early = write(&target, start, &mut writer, true).ok().flatten();
+        writer.early = write(&target, &mut writer, true).ok().flatten();
     }
 }
 
 /// Whether what is written goes to a regular file of its own.
-fn is_file(target: &StatsTarget, start: &Start) -> bool {
+fn is_file(target: &StatsTarget) -> bool {
     let StatsTarget::File(pattern) = target else {
         return false;
     };
-    let file = stats::file_of(pattern, &Process::current(start.began));
+    let file = stats::file_of(pattern, &process::this());
     fs::metadata(&file).map_or(true, |found| found.is_file())
 }
 
 /// Writes the last version, after which nothing is written any more; `is_written` if
 /// the early one still tells all.
-pub(crate) fn write_last(start: &Start, is_written: bool) {
-    let mut writer = writer();
+pub(crate) fn write_last(is_written: bool) {
+    let Some(mut writer) = writer_soon() else {
+        let why = "another thread was writing them and did not come to an end";
+        warn(&format!("no statistics: {why}"));
+        notes::note(Note::Failed(why));
+        return;
+    };
     writer.last = true;
     let written = match writer.early.take() {
         Some(path) if is_written => Some(path),
-        _ => write_or_say(start, &mut writer),
+        _ => write_or_say(&mut writer),
     };
     if let Some(path) = written {
         let path = path::absolute(path).unwrap_or_default();
@@ -85,7 +110,7 @@ pub(crate) fn write_last(start: &Start, is_written: bool) {
 }
 
 /// Writes a version in between; returns whether there may be another.
-pub(crate) fn write_between(start: &Start) -> bool {
+pub(crate) fn write_between() -> bool {
     // Nothing is there to be written, and a child would have the lock.
     if !forking::is_used() {
         return true;
@@ -94,13 +119,13 @@ pub(crate) fn write_between(start: &Start) -> bool {
     if writer.last || guard::service() != Service::Full {
         return false;
     }
-    catch_unwind(AssertUnwindSafe(|| write_or_say(start, &mut writer))).is_ok()
+    catch_unwind(AssertUnwindSafe(|| write_or_say(&mut writer))).is_ok()
 }
 
 /// Writes a version, or says why it cannot be written. Returns the file.
-fn write_or_say(start: &Start, writer: &mut Writer) -> Option<PathBuf> {
+fn write_or_say(writer: &mut Writer) -> Option<PathBuf> {
     let last = writer.last;
-    write(&target(), start, writer, last).unwrap_or_else(|error| {
+    write(&target(), writer, last).unwrap_or_else(|error| {
         warn_once(
             Once::Statistics,
             &format!("cannot write the statistics: {error}"),
@@ -111,12 +136,7 @@ fn write_or_say(start: &Start, writer: &mut Writer) -> Option<PathBuf> {
 }
 
 /// Writes a version, if there is anything to be told.
-fn write(
-    target: &StatsTarget,
-    start: &Start,
-    writer: &mut Writer,
-    last: bool,
-) -> io::Result<Option<PathBuf>> {
+fn write(target: &StatsTarget, writer: &mut Writer, last: bool) -> io::Result<Option<PathBuf>> {
     if *target == StatsTarget::Off {
         return Ok(None);
     }
@@ -125,7 +145,7 @@ fn write(
     if arenas.is_empty() && !is_past_us {
         return Ok(None);
     }
-    deliver(target, start, writer, last, &arenas)
+    deliver(target, writer, last, &arenas)
 }
 
 /// The target of the option `stats`, wherever the program has gone since.
@@ -141,7 +161,6 @@ pub(crate) fn target() -> StatsTarget {
 /// Writes everything to the target, and returns which file that is.
 fn deliver(
     target: &StatsTarget,
-    start: &Start,
     writer: &mut Writer,
     last: bool,
     arenas: &[ArenaReport],
@@ -149,7 +168,7 @@ fn deliver(
     let _held = cancel::Held::back();
     writer.early = None;
     let snapshots = snapshots::take();
-    report(start, last, arenas, Some(&snapshots), |report| {
+    report(last, arenas, Some(&snapshots), |report| {
         let write = |out: &mut dyn Write| report.write(out);
         quietly(|| stats::deliver(target, report.process, &mut writer.own, Outlet::open, write))
     })
@@ -157,13 +176,12 @@ fn deliver(
 
 /// Makes the report of this process and passes it to `then`.
 fn report<R>(
-    start: &Start,
     last: bool,
     arenas: &[ArenaReport],
     snapshots: Option<&Snapshots>,
     then: impl FnOnce(&Report<'_>) -> R,
 ) -> R {
-    let process = Process::current(start.began);
+    let process = process::this();
     let mut loaded = process::options(Loaded::clone);
     if reach::handed_on() {
         loaded.warnings.push(NOT_SERVED.to_owned());
@@ -198,9 +216,7 @@ fn report<R>(
 /// The statistics as they are now, without single blocks: a program that asks
 /// often wants numbers.
 pub(crate) fn text() -> String {
-    report(process::start(), false, &used_arenas(), None, |report| {
-        report.to_text()
-    })
+    report(false, &used_arenas(), None, |report| report.to_text())
 }
 
 /// Writes the statistics as they are now.
@@ -211,7 +227,7 @@ pub(crate) fn write_now(target: &StatsTarget) -> io::Result<()> {
     let arenas = used_arenas();
     let mut writer = writer();
     let last = writer.last;
-    deliver(target, process::start(), &mut writer, last, &arenas).map(|_| ())
+    deliver(target, &mut writer, last, &arenas).map(|_| ())
 }
 
 /// Writes the statistics as they are now to the file that the option `stats`
@@ -219,12 +235,12 @@ pub(crate) fn write_now(target: &StatsTarget) -> io::Result<()> {
 ///
 /// # Errors
 /// In words.
-pub(crate) fn write_file(start: &Start) -> Result<PathBuf, String> {
+pub(crate) fn write_file() -> Result<PathBuf, String> {
     let target = target();
     let StatsTarget::File(pattern) = &target else {
         return Err(format!("the option stats is {target} there"));
     };
-    let file = stats::file_of(pattern, &Process::current(start.began));
+    let file = stats::file_of(pattern, &process::this());
     if fs::metadata(&file).is_ok_and(|found| !found.is_file()) {
         return Err(format!("{} is no regular file", file.display()));
     }
@@ -239,7 +255,7 @@ pub(crate) fn write_file(start: &Start) -> Result<PathBuf, String> {
     if writer.last {
         return Err("its last statistics are written: it ends".to_owned());
     }
-    let delivered = deliver(&target, start, &mut writer, false, &used_arenas());
+    let delivered = deliver(&target, &mut writer, false, &used_arenas());
     let file = delivered
         .map_err(|error| error.to_string())?
         .unwrap_or(file);

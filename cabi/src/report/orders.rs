@@ -17,7 +17,7 @@ use crate::families;
 use crate::pools::device;
 use crate::process::guard;
 use crate::process::say::one_line;
-use crate::process::{self, Start, cancel};
+use crate::process::{Start, cancel};
 use crate::report::control::{self, Refused};
 use crate::report::dump;
 
@@ -75,7 +75,7 @@ fn look(page: impl FnOnce() -> Option<&'static Page>) {
 fn serve(order: &Order) -> Result<String, String> {
     match order.kind {
         OrderKind::Dump => {
-            let path = dump::write_file(process::start())?;
+            let path = dump::write_file()?;
             Ok(shown(&path))
         }
         OrderKind::Trim => {

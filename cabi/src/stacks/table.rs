@@ -7,14 +7,13 @@
 //! microseconds, and four bytes for each of its places.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::sync::Arc;
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::Bytes;
 use vramalloc_core::lookup::{Numbers, Pairs};
 use vramalloc_core::patience::Brief;
-use vramalloc_core::stats::{Frame, Group, Object, StackId, Stacks};
+use vramalloc_core::stats::{Frame, Group, Object, StackId, Stacks, executable};
 
 use crate::linker::unwind::modules::{self, Module};
 
@@ -364,7 +363,7 @@ impl Objects {
         }
         let module = self.all.get(number as usize)?;
         let file = if module.path.is_empty() {
-            let program = fs::read_link("/proc/self/exe").unwrap_or_default();
+            let program = executable().unwrap_or_default();
             program.to_string_lossy().into_owned()
         } else {
             String::from_utf8_lossy(&module.path).into_owned()

@@ -10,7 +10,7 @@ use crate::address::Bytes;
 use crate::arena::Arena;
 use crate::arena::state::ArenaState;
 use crate::driver::Driver;
-use crate::heap::block::State;
+use crate::heap::block::{Block, BlockId, State};
 use crate::stats::{BlockPicture, Metric};
 
 use super::TRIES;
@@ -62,29 +62,27 @@ impl<D: Driver> Arena<D> {
     /// memory for them.
     #[must_use]
     pub fn blocks_held(&self) -> Option<Vec<BlockPicture>> {
-        let mut blocks = Vec::new();
+        self.of_live(ArenaState::block_picture)
+    }
+
+    /// The same of what `of` says of each.
+    pub(in crate::arena) fn of_live<T>(
+        &self,
+        of: impl Fn(&ArenaState<D::Fence>, BlockId, &Block) -> T,
+    ) -> Option<Vec<T>> {
+        let mut all = Vec::new();
         for _ in 0..TRIES {
             let room = self.state.lock().snapshot_room().and_more();
-            blocks.try_reserve_exact(room.blocks).ok()?;
-            if self.state.lock().blocks_held(&mut blocks) {
-                return Some(blocks);
+            all.try_reserve_exact(room.blocks).ok()?;
+            let mut state = self.state.lock();
+            state.recall();
+            if all.capacity() >= state.heap.blocks.used() as usize {
+                let blocks = state.heap.blocks.all();
+                let live = blocks.filter(|(_, block)| block.state == State::Live);
+                all.extend(live.map(|(id, block)| of(&state, id, block)));
+                return Some(all);
             }
         }
         None
-    }
-}
-
-impl<F: Clone> ArenaState<F> {
-    /// Puts the blocks that the program holds into an empty list. False, and nothing
-    /// done, where it has no room for all.
-    fn blocks_held(&mut self, held: &mut Vec<BlockPicture>) -> bool {
-        self.recall();
-        if held.capacity() < self.heap.blocks.used() as usize {
-            return false;
-        }
-        let blocks = self.heap.blocks.all();
-        let live = blocks.filter(|(_, block)| block.state == State::Live);
-        held.extend(live.map(|(id, block)| self.block_picture(id, block)));
-        true
     }
 }

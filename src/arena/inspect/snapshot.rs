@@ -217,16 +217,4 @@ impl<F: Clone> ArenaState<F> {
             stack,
         }
     }
-
-    /// The live blocks' sizes and call stacks. False, and nothing done, where
-    /// the list has no room for all.
-    pub(in crate::arena) fn live_blocks(&self, live: &mut Vec<(Bytes, StackId)>) -> bool {
-        if live.capacity() < self.heap.blocks.used() as usize {
-            return false;
-        }
-        let blocks = self.heap.blocks.all();
-        let blocks = blocks.filter(|(_, block)| block.state == State::Live);
-        live.extend(blocks.map(|(id, block)| (block.size, self.counters.history.stack_of(id))));
-        true
-    }
 }

@@ -4,11 +4,12 @@
 //! was mapped is unmapped and what was taken goes back. Cost: up to three calls of the
 //! driver for each unit, and one for each stretch that is restored.
 
-use crate::address::{Address, Bytes};
+use crate::address::Bytes;
 use crate::arena::Arena;
+use crate::arena::shortage::is_shortage;
 use crate::driver::Driver;
 use crate::driver::mapping::{Mapping, Unit};
-use crate::error::Code;
+use crate::error::{AllocError, Code};
 use crate::heap::Span;
 use crate::heap::ranges::Run;
 use crate::stats::{Moved, Stays};
@@ -70,11 +71,14 @@ impl<D: Driver> Arena<D> {
         while units.len() < wanted {
             match self.create_one(unit) {
                 Ok(one) => units.push(one),
-                Err(Code::OUT_OF_MEMORY) if !is_relieved && self.give_idle_back() => {
+                Err(error) if is_shortage(error) && !is_relieved && self.give_idle_back() => {
                     is_relieved = true;
                 }
-                Err(code) => {
-                    failed = Some(code);
+                Err(error) => {
+                    failed = Some(match error {
+                        AllocError::Driver(code) => code,
+                        _ => Code::OUT_OF_MEMORY,
+                    });
                     break;
                 }
             }
@@ -85,10 +89,7 @@ impl<D: Driver> Arena<D> {
         let mut state = self.state.lock();
         if state.retired {
             drop(state);
-            self.forget_units([Run {
-                at: Address::new(0),
-                units,
-            }]);
+            self.forget_units(units);
             return Err(Code::INVALID_CONTEXT);
         }
         state.heap.ranges.put_loose(units);
@@ -100,22 +101,6 @@ impl<D: Driver> Arena<D> {
     fn give_idle_back(&self) -> bool {
         let own = self.release_idle_chunks();
         self.relieve() || !own.is_zero()
-    }
-
-    /// Takes a unit from the driver into the caller's hands.
-    fn create_one(&self, unit: Bytes) -> Result<Unit, Code> {
-        let mut asked = self.quota.ask(unit).ok_or(Code::OUT_OF_MEMORY)?;
-        let created = self.driver.create(unit)?;
-        let mut state = self.state.lock();
-        if state.retired {
-            drop(state);
-            let _lost = self.driver.release(created);
-            return Err(Code::INVALID_CONTEXT);
-        }
-        asked.got(unit);
-        state.counters.units_taken(1, unit);
-        state.heap.ranges.hold(1);
-        Ok(created)
     }
 
     /// Maps units where others are gone; `came` says where, also where it fails.
@@ -148,12 +133,11 @@ impl<D: Driver> Arena<D> {
             let mut state = self.state.lock();
             if state.retired {
                 drop(state);
-                let there = there.and_then(|there| self.unmap_by_unit(there));
-                let rest = Run {
-                    at: span.address,
-                    units,
-                };
-                self.forget_units(there.into_iter().chain(kept).chain([rest]));
+                if let Some(there) = there {
+                    let _lost = self.drop_run(there, unit);
+                }
+                let kept = kept.into_iter().flat_map(|kept| kept.units);
+                self.forget_units(kept.chain(units));
                 return Err(Code::INVALID_CONTEXT);
             }
             if let Some(there) = there {

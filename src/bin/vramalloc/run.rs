@@ -302,7 +302,7 @@ fn is_of_another_host(path: &Path) -> bool {
     }
     let bytes = fs::read(path).ok();
     let from = bytes.and_then(|bytes| statistics::read::<From>(&bytes).ok());
-    let here = Process::current(SystemTime::now()).host;
+    let here = Process::current(SystemTime::now(), String::new()).host;
     from.is_some_and(|from| from.host != here)
 }
 
@@ -389,6 +389,13 @@ fn without_files(program: &str, ended: &Ended, stats: &StatsTarget, said: Option
     }
     if *stats == StatsTarget::Stderr {
         return format!("statistics stand above, if CUDA memory was seen in {program}");
+    }
+    // Nobody says afterwards what went to a device or a pipe.
+    if let StatsTarget::File(name) = stats
+        && fs::metadata(name).is_ok_and(|there| !there.is_file() && !there.is_dir())
+        && (said.as_ref()).is_some_and(|said| said.wrote.is_empty() && said.lost.is_empty())
+    {
+        return format!("the statistics of {program} went to {name}, if CUDA memory was seen");
     }
     match said {
         None => format!("{program} wrote no statistics"),

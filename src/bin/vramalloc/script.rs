@@ -106,7 +106,7 @@ pub(super) fn not_found(name: &str) -> String {
 /// Why a program that is there is not started.
 pub(super) fn not_started(name: &str, error: &io::Error) -> String {
     let path = Path::new(name);
-    if !has_slash(OsStr::new(name)) {
+    if !has_slash(OsStr::new(name)) && ![".", ".."].contains(&name) {
         // It lies somewhere in PATH.
         return error.to_string();
     }

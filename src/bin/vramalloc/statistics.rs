@@ -42,10 +42,17 @@ pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
             "a recording; vramalloc recording, report --html, export and diff read it".to_owned(),
         );
     }
+    if bytes.trim_ascii().is_empty() {
+        return Err("it is empty".to_owned());
+    }
     let foreign = |error: &str| format!("not statistics of vramalloc: {error}");
-    // The errors may quote the file.
-    let version: Version =
-        serde_json::from_slice(bytes).map_err(|error| foreign(&plain(&error.to_string())))?;
+    let version: Version = serde_json::from_slice(bytes).map_err(|error| {
+        if error.is_eof() {
+            return format!("it ends too early: {error}");
+        }
+        // The error may quote the file.
+        foreign(&plain(&error.to_string()))
+    })?;
     match version.schema {
         Some(schema) if schema == u64::from(SCHEMA) => {}
         Some(schema) => {

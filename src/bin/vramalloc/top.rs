@@ -20,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anstream::{AutoStream, ColorChoice};
-use ratatui::crossterm::event::Event as Typed;
+use crossterm::event::Event as Typed;
 use signal_hook::consts::{SIGCONT, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;
 use textwrap::core::display_width;

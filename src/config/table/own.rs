@@ -121,7 +121,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         kind: "size",
         accepted: "auto, a size such as 4M, or 0",
         help: "The most that a thread keeps of the blocks that it freed, for its own next requests, \
-               which then take no lock; auto: up to 16M, less where the chunks for small requests \
+               which then take no lock; auto: up to 32M, less where the chunks for small requests \
                are few, and under auto_growth 512K where more than a quarter of the device is \
                taken; below 4K: nothing. A block is kept if it has at most 64 KiB and at most an \
                eighth of this size. What is kept comes back before memory is short.",

@@ -16,7 +16,7 @@ use crate::heap::{Heap, Joined, Span};
 use crate::strategy::Pool;
 
 impl Heap {
-    /// Claims a window: its free blocks leave the index.
+    /// Claims a window.
     pub(crate) fn claim_window(&mut self, window: &Window) -> (Claim, Splits) {
         self.claim(window.first, window.span)
     }
@@ -29,8 +29,8 @@ impl Heap {
         (claim, splits)
     }
 
-    /// Claims a stretch, which begins in this block.
-    pub(super) fn claim(&mut self, first: BlockId, span: Span) -> (Claim, Splits) {
+    /// Claims a stretch, which begins in this block: its free blocks leave the index.
+    pub(crate) fn claim(&mut self, first: BlockId, span: Span) -> (Claim, Splits) {
         let chunk = self.blocks.get(first).chunk;
         let pool = Pool::Large;
         let mut splits = Splits::default();
@@ -315,10 +315,5 @@ impl Heap {
         if let Some(range) = self.range_mut(block.chunk) {
             range.holes.remove(&block.address);
         }
-    }
-
-    /// Claims a part of a hole from its start on.
-    pub(crate) fn claim_hole(&mut self, hole: BlockId, span: Span) -> Claim {
-        self.claim(hole, span).0
     }
 }

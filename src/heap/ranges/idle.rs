@@ -1,13 +1,25 @@
-//! Which whole units no block touches that is in use: what can go elsewhere.
+//! Which whole units no block touches that is in use, or in limbo: what can go elsewhere,
+//! and what will.
 //!
 //! Owns nothing. Cost: one step for each free block that holds a unit.
 
 use crate::address::{Address, Bytes};
-use crate::heap::block::BlockId;
+use crate::heap::block::{BlockId, State};
 use crate::heap::ranges::whole_units;
 use crate::heap::{Heap, Span};
 
 impl Heap {
+    /// Bytes of the whole units of a block in limbo that lies in a range, unless it was
+    /// freed from another context.
+    pub(crate) fn units_of_limbo(&self, id: BlockId) -> Bytes {
+        let block = self.blocks.get(id);
+        let waits = block.state == State::Limbo && !block.elsewhere;
+        if self.ranges.is_paused || !waits || !self.is_range(block.chunk) {
+            return Bytes::ZERO;
+        }
+        whole_units(block.address, block.size, self.ranges.unit).size
+    }
+
     /// The free blocks of ranges that have whole units, with these.
     pub(crate) fn blocks_with_units(&self) -> Vec<(BlockId, Span)> {
         if self.ranges.is_paused {

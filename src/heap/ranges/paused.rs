@@ -127,23 +127,11 @@ impl Heap {
                     is_exported[range.place(at, unit)] = true;
                 }
             }
-            let mut is_open = false;
-            for (at, _) in places(range.span, unit) {
-                let number = range.place(at, unit);
-                let place = range.places[number].filter(|place| !place.is_gone && !place.is_stuck);
-                let stays = place.is_some() && is_exported[number];
-                exported += usize::from(stays);
-                let goes = place.filter(|_| !stays);
-                match (goes, runs.last_mut()) {
-                    (Some(place), Some(run)) if is_open => run.units.push(place.unit),
-                    (Some(place), _) => runs.push(Run {
-                        at,
-                        units: vec![place.unit],
-                    }),
-                    (None, _) => {}
-                }
-                is_open = goes.is_some();
-            }
+            runs.extend(range.runs_where(range.span, unit, |number, place| {
+                let is_there = !place.is_gone && !place.is_stuck;
+                exported += usize::from(is_there && is_exported[number]);
+                is_there && !is_exported[number]
+            }));
         }
         let mut spans: Vec<Span> = runs.iter().map(|run| self.span_of(run)).collect();
         spans.sort_by_key(|span| span.address);

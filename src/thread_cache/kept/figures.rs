@@ -7,7 +7,7 @@ use crate::page_map::SLOT;
 use crate::thread_cache::activity::Activity;
 use crate::thread_cache::common::CommonRoom;
 use crate::thread_cache::kept::Kept;
-use crate::thread_cache::room::{Figure, Headroom, PackedRoom};
+use crate::thread_cache::room::{Headroom, PackedRoom};
 use crate::thread_cache::sizes::{Size, size_of};
 
 impl Kept {
@@ -138,17 +138,9 @@ impl Kept {
         self.libraries.bytes(SLOT)
     }
 
-    /// Takes room away.
-    pub(crate) fn take_room(&mut self, of: Figure) -> u64 {
-        match of {
-            Figure::Blocks => self.room.take_blocks(),
-            Figure::Asked => std::mem::take(&mut self.asked),
-            Figure::Bytes => {
-                let slots = self.room.take_slots();
-                self.changed_room(slots.wrapping_neg());
-                slots * SLOT.get()
-            }
-        }
+    /// Takes all room away.
+    pub(crate) fn take_room(&mut self) -> Headroom {
+        self.give_room(self.room())
     }
 
     pub(crate) fn activity(&self) -> Activity {

@@ -408,3 +408,23 @@ fn who_waits_hears_of_the_end_of_the_context() {
     });
     assert!(start.elapsed() < LONG / 2);
 }
+
+/// An allocation of its own that is freed in the order of a stream is the device's until the
+/// stream gets there.
+#[test]
+fn what_a_stream_has_yet_to_free_counts() {
+    let config = Config {
+        dedicated_min: Some(Bytes::mib(32)),
+        ..limited(true)
+    };
+    let rig = Rig::new(&config, DEVICE);
+    let block = rig.get(Bytes::mib(64));
+    rig.launch(block, Bytes::mib(64), 50 * MS);
+    rig.arena.free_in_order(block, || Ok(())).unwrap();
+    assert_eq!(rig.arena.stats().reserved.current, Bytes::mib(64));
+    rig.gpu.pass(60 * MS);
+    let again = rig.get(Bytes::mib(64));
+    assert_eq!(rig.arena.stats().reserved.current, Bytes::mib(64));
+    rig.arena.free(again).unwrap();
+    rig.ends_clean();
+}

@@ -21,9 +21,10 @@ use super::{Able, create, granule_of, let_in, reserve_addresses};
 use crate::driver::capture;
 use crate::driver::context::{Context, lasts};
 use crate::driver::devices::Device;
+use crate::driver::own_stream::OwnStream;
 use crate::process::say::{Once, warn_once};
 use crate::real;
-use crate::types::{CUdevice, CUdeviceptr, CUstream, CudaResult, MemHandle};
+use crate::types::{CUdevice, CUdeviceptr, CudaResult, MemHandle};
 
 /// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED`.
 const HAS_VIRTUAL_MEMORY: c_int = 102;
@@ -32,9 +33,6 @@ const HAS_IT_FOR_RDMA: c_int = 110;
 
 /// Ask for the granularity that is best for speed, not the least one.
 const RECOMMENDED: c_int = 1;
-
-/// A stream that orders with no other.
-const NON_BLOCKING: u32 = 1;
 
 /// Units that are tried.
 const UNITS: usize = 2;
@@ -254,20 +252,16 @@ impl Pages {
     }
 
     fn write(&mut self) -> Result<(), Obstacle> {
-        let stream = Stream::make()?;
+        let stream = OwnStream::make().map_err(|code| failed("cuStreamCreate", code))?;
         let edge = self.start(1) - WRITTEN;
         let size = 2 * usize::try_from(WRITTEN).unwrap_or(0);
         // SAFETY: bytes of the trial's own, on a stream that is alive.
-        let written = unsafe { real::cuMemsetD8Async(edge, 0, size, stream.0) };
+        let written = unsafe { real::cuMemsetD8Async(edge, 0, size, stream.handle()) };
         checked("cuMemsetD8Async", written)?;
         self.is_in_use = true;
         let mut is_done = false;
         let asked = ask_until(MOST, || {
-            // SAFETY: a stream that is alive.
-            is_done = match Code::check(unsafe { real::cuStreamQuery(stream.0) }) {
-                Err(Code::NOT_READY) => false,
-                asked => asked.map(|()| true)?,
-            };
+            is_done = stream.is_done()?;
             Ok(is_done)
         });
         asked.map_err(|code| failed("cuMemsetD8Async", code))?;
@@ -290,25 +284,5 @@ impl Pages {
         }
         // SAFETY: addresses of the trial's, behind which nothing is mapped.
         unsafe { real::cuMemAddressFree(at, UNITS * self.size) }
-    }
-}
-
-/// A stream of the trial's.
-struct Stream(CUstream);
-
-impl Stream {
-    fn make() -> Result<Stream, Obstacle> {
-        let mut stream: CUstream = ptr::null_mut();
-        // SAFETY: writes the answer to a local.
-        let made = unsafe { real::cuStreamCreate(&raw mut stream, NON_BLOCKING) };
-        checked("cuStreamCreate", made)?;
-        Ok(Stream(stream))
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        // SAFETY: a stream that nobody else knows. What it still does goes on.
-        unsafe { real::cuStreamDestroy_v2(self.0) };
     }
 }

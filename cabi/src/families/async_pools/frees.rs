@@ -12,13 +12,15 @@
 
 use std::ffi::c_int;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::patience::Brief;
 
-use super::{ANY, PER_THREAD, captures};
+use super::{ANY, PER_THREAD, captures, read_all};
 use crate::driver::capture::this_thread;
+use crate::driver::context::Context;
 use crate::driver::fence::Fence;
 use crate::driver::{capture, contexts, devices};
 use crate::process::guard::own_call;
@@ -106,6 +108,9 @@ pub(crate) fn free(
     let result = call();
     if let Some(device) = device.filter(|_| result == 0) {
         note(device, stream);
+        if devices::device(device).quota.is_beyond_limit() {
+            read_all(|on| on == device);
+        }
     }
     result
 }
@@ -121,15 +126,30 @@ fn limited(address: CUdeviceptr) -> Option<CUdevice> {
     known.quota.limit().map(|_| device)
 }
 
-fn note(device: CUdevice, stream: CUstream) {
+/// The context of a stream.
+pub(super) fn context_of(stream: CUstream) -> Option<Arc<Context>> {
     let mut handle: CUcontext = ptr::null_mut();
     // SAFETY: the caller's own stream, and a local for the answer.
     let told = own_call(|| unsafe { real::cuStreamGetCtx(stream, &raw mut handle) });
-    let context = (told == 0).then(|| contexts::of(handle));
+    (told == 0).then(|| contexts::of(handle))
+}
+
+/// Whether streams have yet to get to frees of a device's memory.
+pub(super) fn are_left(device: CUdevice) -> bool {
+    let all = FREED.lock();
+    let of_device = all.iter().filter(|freed| freed.place.device == device);
+    let last: Vec<Mark> = of_device.map(|freed| freed.last.clone()).collect();
+    drop(all);
+    let is_left = || last.iter().any(|mark| !mark.is_reached());
+    capture::outside(is_left) == Some(true)
+}
+
+fn note(device: CUdevice, stream: CUstream) {
+    let context = context_of(stream);
     let is_per_thread = stream.addr() == PER_THREAD;
     let place = Place {
         device,
-        context: handle.addr(),
+        context: (context.as_ref()).map_or(0, |context| context.handle().addr()),
         stream: stream.addr(),
         thread: if is_per_thread { this_thread() } else { 0 },
     };

@@ -12,59 +12,55 @@ use vramalloc_core::busy::Turn;
 use vramalloc_core::patience::wait_within;
 use vramalloc_core::quota::Asked;
 
+use super::excess::OnStream;
 use super::{Pool, USED, frees};
 use crate::driver::capture;
 use crate::families::{held, relief};
-use crate::process::guard::own_call;
-use crate::real;
+use crate::process::ending;
 use crate::types::CUstream;
 
 /// The longest that a request waits for others that may pass the limit: for calls
 /// to the driver.
 const LONGEST_TURN: Duration = Duration::from_secs(10);
 
-/// What lets a request through: that the pool has room for it, or that what it
-/// may make the pool reserve was taken out of the quota. Without a limit, neither.
-pub(super) type Leave<'a> = (Option<Turn<'a>>, Option<Asked<'a>>);
+/// What lets a request through.
+pub(super) enum Leave<'a> {
+    /// There is no limit.
+    Unlimited,
+    /// What it may make the pool reserve was taken out of the quota.
+    Paid(Asked<'a>),
+    /// The pool has room for it.
+    Within(Turn<'a>, OnStream),
+}
 
 /// Lets a request through, if the limit leaves what its pool may grow by or the
 /// pool has room for it; if not, idle memory goes back first.
 pub(super) fn leave(pool: &Pool, size: Bytes, stream: CUstream) -> Option<Leave<'_>> {
     let device = pool.device;
     if device.quota.limit().is_none() {
-        return Some((None, None));
+        return Some(Leave::Unlimited);
     }
     let growth = pool.growth(size);
     let ask = || match device.quota.ask(growth) {
-        Some(asked) => Some((None, Some(asked))),
-        None => Some((Some(within(pool, size, stream)?), None)),
+        Some(asked) => Some(Leave::Paid(asked)),
+        None => within(pool, size, stream),
     };
     relief::at_limit(device, growth, ask)
 }
 
 /// The turn, on the device, of a request for which a pool has room. It may pass the
 /// limit all the same, where that room is not in one piece.
-fn within(pool: &Pool, size: Bytes, stream: CUstream) -> Option<Turn<'_>> {
+fn within(pool: &Pool, size: Bytes, stream: CUstream) -> Option<Leave<'_>> {
     let mut turn = None;
     wait_within(LONGEST_TURN, || {
         turn = pool.passing.turn();
         turn.is_some()
     });
     let turn = turn?;
-    // What it takes beyond the limit goes back at once where nothing is in the way.
-    if !pool.is_within_limit() && !is_idle(stream) {
-        return None;
-    }
+    let on = pool.stream_for(stream)?;
     let used = pool.attribute(USED)?;
-    (used.saturating_add(size) <= pool.read()).then_some(turn)
-}
-
-/// Whether a stream has nothing to do. While another one captures, nobody may
-/// ask.
-fn is_idle(stream: CUstream) -> bool {
-    // SAFETY: the caller's own stream.
-    let ask = || own_call(|| unsafe { real::cuStreamQuery(stream) });
-    capture::outside(ask) == Some(0)
+    let has_room = used.saturating_add(size) <= pool.read();
+    has_room.then_some(Leave::Within(turn, on))
 }
 
 /// Makes a request, and again as long as there are frees that streams have yet to
@@ -93,6 +89,7 @@ pub(super) fn after_frees<T>(
     let mut next = Instant::now();
     let left = relief::patience(device)?.saturating_sub(begun.elapsed());
     let is_over = wait_within(left, || {
+        ending::let_it_end();
         if capture::any() {
             return true;
         }

@@ -6,7 +6,7 @@
 //! was looked for there is nothing to forget, and this is the next `dlclose` alone.
 
 use std::ffi::{c_int, c_void};
-use std::sync::OnceLock;
+use std::sync::atomic::AtomicUsize;
 
 use super::super::resolve;
 use super::modules;
@@ -14,13 +14,12 @@ use super::modules;
 type Close = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 /// The next `dlclose` after ours, which the program would reach without us.
-fn next() -> Option<Close> {
-    static NEXT: OnceLock<Option<Close>> = OnceLock::new();
-    *NEXT.get_or_init(|| {
-        let address = resolve::look_up(libc::RTLD_NEXT, c"dlclose")?;
-        // SAFETY: the function of this name has this prototype.
-        Some(unsafe { std::mem::transmute::<usize, Close>(address) })
-    })
+pub(super) fn next() -> Option<Close> {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let find = || resolve::look_up(libc::RTLD_NEXT, c"dlclose");
+    let address = resolve::found_once(&NEXT, find)?;
+    // SAFETY: the function of this name has this prototype.
+    Some(unsafe { std::mem::transmute::<usize, Close>(address) })
 }
 
 /// `dlclose` for the whole process.

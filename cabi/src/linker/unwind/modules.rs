@@ -16,7 +16,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use spin::mutex::SpinMutex;
+use spin::mutex::{SpinMutex, SpinMutexGuard};
 use vramalloc_core::patience::Brief;
 
 use super::super::objects::{self, tables::Tables};
@@ -71,6 +71,18 @@ type Mark = (usize, usize, usize);
 
 /// Every object so far, in the order in which they were met.
 static MODULES: SpinMutex<Vec<&'static Module>, Brief> = SpinMutex::new(Vec::new());
+
+/// Whether a thread that has the list is not in this process, a child: there is none then.
+static IS_LOST: AtomicBool = AtomicBool::new(false);
+
+/// Called in a child, by its one thread.
+pub(crate) fn forked() {
+    IS_LOST.store(MODULES.is_locked(), Ordering::Relaxed);
+}
+
+fn modules() -> Option<SpinMutexGuard<'static, Vec<&'static Module>, Brief>> {
+    (!IS_LOST.load(Ordering::Relaxed)).then(|| MODULES.lock())
+}
 
 /// How often an object has lain where another did before.
 static EPOCH: AtomicU32 = AtomicU32::new(0);
@@ -178,7 +190,7 @@ pub(crate) fn around(address: usize) -> Option<&'static Module> {
     check();
     let is_it =
         |module: &&&Module| module.range.contains(&address) && !module.gone.load(Ordering::Relaxed);
-    let known = MODULES.lock().iter().find(is_it).copied();
+    let known = modules()?.iter().find(is_it).copied();
     if known.is_some() && finder().is_some() {
         return known;
     }
@@ -206,7 +218,7 @@ pub(crate) fn around(address: usize) -> Option<&'static Module> {
         tables.function(c"Py_GetVersion").is_some() && tables.data(c"PyCode_Type").is_some()
     });
     let mut module = Box::new(module);
-    let mut modules = MODULES.lock();
+    let mut modules = modules()?;
     // Another thread may have been faster.
     if let Some(known) = modules.iter().find(is_it) {
         return Some(known);
@@ -227,7 +239,7 @@ pub(crate) fn around(address: usize) -> Option<&'static Module> {
 
 /// All objects so far; that of a number is the first with it.
 pub(crate) fn all() -> Vec<&'static Module> {
-    MODULES.lock().clone()
+    modules().map_or_else(Vec::new, |modules| modules.clone())
 }
 
 fn leave(module: &Module) {
@@ -245,7 +257,7 @@ pub(super) fn check() {
     let Some(find) = finder() else {
         return;
     };
-    for module in MODULES.lock().iter() {
+    for module in modules().iter().flat_map(|modules| modules.iter()) {
         if module.is_there() && !is_it(find, module) {
             leave(module);
         }

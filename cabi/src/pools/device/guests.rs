@@ -3,7 +3,7 @@
 
 use vramalloc_core::Code;
 
-use super::pools_of;
+use super::serving_pools;
 use crate::driver::{contexts, mapping};
 use crate::types::{CUcontext, CUdevice};
 
@@ -16,7 +16,9 @@ pub(crate) fn let_in(owner: CUcontext, guest: CUdevice) -> Result<(), Code> {
     let owner = contexts::of(owner);
     // Before the look at what is mapped: what is mapped later is admitted at once.
     let is_new = owner.let_in(guest);
-    let pools = pools_of(&owner);
+    // Also while a release that may end it is under way.
+    let mut pools = serving_pools();
+    pools.retain(|pool| pool.is_of(&owner));
     let admit = |pool: &super::DevicePool| mapping::for_guest(guest, || pool.arena().admit_all());
     let admitted = pools.into_iter().try_for_each(admit);
     if is_new && admitted.is_err() {

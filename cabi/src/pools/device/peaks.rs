@@ -46,10 +46,14 @@ pub(crate) fn raise_peak(device: CUdevice, peak: Peak, least: Bytes) {
 
 /// Notes what a device's arenas had, before those of a context there are retired.
 pub(super) fn keep_peaks(context: &Arc<Context>) {
-    let device = POOLS.all().find(|pool| pool.is_of(context));
-    let device = device.map(|pool| pool.device.handle);
+    let Some(pool) = POOLS.all().find(|pool| pool.is_of(context)) else {
+        return;
+    };
+    // Under the lock, so that one that is begun anew meanwhile is not undone.
+    let mut least = pool.device.least_peaks.lock();
     for of in [Peak::Live, Peak::Reserved] {
-        device.inspect(|&device| raise_peak(device, of, peak(device, of)));
+        let known = &mut least[of as usize];
+        *known = sum(pool.device, |pool| pool.arena.peak(of)).max(*known);
     }
 }
 

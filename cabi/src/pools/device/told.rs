@@ -26,7 +26,16 @@ impl DevicePool {
             let idle = if own { Bytes::ZERO } else { pool.arena.idle() };
             idle.saturating_add(pool.lanes().idle())
         });
-        let free = elsewhere.fold(free, Bytes::saturating_add).min(total);
+        let elsewhere = elsewhere.fold(Bytes::ZERO, Bytes::saturating_add);
+        // What is reserved beyond the limit comes out of idle memory first.
+        let quota = &self.device.quota;
+        let beyond = quota
+            .reserved()
+            .saturating_sub(quota.limit().unwrap_or(Bytes::MAX));
+        let unmet = beyond.saturating_sub(self.arena.idle());
+        let free = free
+            .saturating_add(elsewhere.saturating_sub(unmet))
+            .min(total);
         MemInfo { free, total }
     }
 }

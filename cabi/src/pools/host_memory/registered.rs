@@ -76,6 +76,11 @@ pub(crate) fn take(
     }
     ANY.store(true, Ordering::Relaxed);
     MAPPINGS.write().insert(start, Mapping { size, stand_in });
+    // Who forgets the context's mappings may have missed it.
+    if context.has_ended() && MAPPINGS.write().remove(&start).is_some() {
+        unmap(start, size);
+        return Err(Code::INVALID_CONTEXT);
+    }
     Ok(Address::new(start as u64))
 }
 
@@ -99,7 +104,11 @@ pub(crate) fn give_back(context: &Context, address: Address) -> Result<(), Code>
     };
     let host = ptr::with_exposed_provenance_mut(start);
     // SAFETY: what `take` registered; it is not used any more.
-    context.call(|| unsafe { real::cuMemHostUnregister(host) })?;
+    let unregistered = context.call(|| unsafe { real::cuMemHostUnregister(host) });
+    // Nothing reaches it where the context is gone.
+    if unregistered.is_err() && !context.has_ended() {
+        return unregistered;
+    }
     unmap(start, size);
     Ok(())
 }

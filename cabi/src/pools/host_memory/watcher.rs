@@ -25,6 +25,9 @@ use crate::process::{self, threads};
 const INTERVAL: Duration = Duration::from_micros(100);
 const LONGEST: Duration = Duration::from_millis(10);
 
+/// How long the end of the process waits for the thread.
+const MOST: Duration = Duration::from_secs(1);
+
 static THREAD: OnceLock<Option<Thread>> = OnceLock::new();
 /// Whether the thread sleeps until it is woken. It stores this before it looks
 /// for work a last time, and a thread that frees looks here after the free,
@@ -59,8 +62,15 @@ fn start() -> Option<Thread> {
 }
 
 extern "C" fn stop() {
+    // A signal handler may end the process inside a call of ours, which may hold what the
+    // thread waits for.
+    let most = if guard::is_serving() {
+        Duration::ZERO
+    } else {
+        MOST
+    };
     if process::is_own_process() {
-        WORK.close();
+        WORK.close_within(most);
     }
 }
 

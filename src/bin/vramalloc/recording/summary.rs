@@ -99,11 +99,12 @@ pub(super) fn whole<R: std::io::Read + std::io::Seek>(
         "block",
         "of the file are missing between others",
     );
-    add(
-        totals.unknown,
-        "event",
-        "name blocks that were lost, or are of a later version",
-    );
+    // A ring begins amid what happens to blocks of before.
+    let unknown = match reader.begins_late() {
+        true => "name blocks of before the oldest event, or are of a later version",
+        false => "name blocks that were lost, or are of a later version",
+    };
+    add(totals.unknown, "event", unknown);
     if reader.begins_late() {
         lines.push("the oldest events have made room for new ones (record_full: ring)".to_owned());
     }

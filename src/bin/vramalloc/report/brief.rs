@@ -63,8 +63,19 @@ impl DeviceBrief {
             let numbers = arenas.iter().map(|arena| of(arena));
             numbers.fold(0, u64::saturating_add)
         };
+        // What the others held went with their contexts. Where all have ended, it is what was
+        // there at last.
+        let is_any_there = arenas.iter().any(|arena| arena.ended.is_none());
+        let newest = arenas.iter().map(|arena| arena.made).max();
+        let now = |of: fn(&Arena) -> u64| {
+            let there = arenas.iter().filter(|arena| match arena.ended {
+                None => true,
+                ended => !is_any_there && ended >= newest,
+            });
+            there.fold(0_u64, |sum, arena| sum.saturating_add(of(arena)))
+        };
         let gauge = |current, peak| Gauge {
-            current: sum(current),
+            current: now(current),
             peak: together(&arenas, peak),
         };
         let total = arenas.iter().find_map(|arena| arena.device_total);
@@ -76,8 +87,8 @@ impl DeviceBrief {
             limit_bytes: limit(file, device, total),
             live_bytes: gauge(|arena| arena.live.current, |arena| arena.live.peak),
             reserved_bytes: gauge(|arena| arena.reserved.current, |arena| arena.reserved.peak),
-            cached_bytes: sum(|arena| arena.cached.current),
-            paused_bytes: sum(|arena| arena.pause.paused),
+            cached_bytes: now(|arena| arena.cached.current),
+            paused_bytes: now(|arena| arena.pause.paused),
             too_small_bytes: arenas
                 .iter()
                 .map(|arena| Some(spread::spread(file, arena)?.useless))

@@ -140,7 +140,9 @@ fn meaning(file: &File, taken: &[&Taken], out: &mut Lines) {
     let has = |family| taken.iter().any(|taken| taken.is(family));
     let refused = sum(taken, |taken| taken.refused);
     if refused > 0 {
-        let limit = file.option("limit").unwrap_or("none");
+        let given = |key: &str| file.option(key).filter(|&value| value != "none");
+        let limit = given("device_limits").or_else(|| given("limit"));
+        let limit = limit.unwrap_or("none");
         out.item(format_args!(
             "{} because of the limit ({limit}): {}.",
             match refused {

@@ -6,6 +6,10 @@
 
 use std::ffi::{CStr, c_char};
 use std::fmt::Write;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
 
 use vramalloc_core::Bytes;
 use vramalloc_model::Family;
@@ -28,10 +32,24 @@ extern "C" fn at_the_end() {
     }
     if let Some(lock) = lock
         && let Some(sim) = lock.as_ref()
-        && let Err(error) = std::fs::write(&path, report(sim))
+        && let Err(error) = write(Path::new(&path), &report(sim))
     {
         eprintln!("simulated CUDA: the report {path} cannot be written: {error}");
     }
+}
+
+/// By none of the numbers of the standard streams: a program that closed one
+/// may still print to it, which would end up in the report.
+fn write(path: &Path, report: &str) -> io::Result<()> {
+    let mut held = Vec::new();
+    loop {
+        let file = File::open("/dev/null")?;
+        if file.as_raw_fd() > libc::STDERR_FILENO {
+            break;
+        }
+        held.push(file);
+    }
+    std::fs::write(path, report)
 }
 
 // SAFETY: the loader calls what stands in this section, without arguments that

@@ -122,7 +122,6 @@ real_functions! {
     Driver cuMemGetAllocationGranularity(
         granule: *mut usize, properties: *const UnitProperties, option: c_int,
     );
-    Driver cuMemHostRegister_v2(host: *mut c_void, size: usize, flags: c_uint);
     Driver cuMemPoolGetAttribute(
         pool: CUmemoryPool, attribute: c_int, value: *mut c_void,
     );

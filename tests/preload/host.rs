@@ -226,6 +226,9 @@ fn a_host_that_is_short_gives_as_much_as_bare() {
     let two = |run: Run| short(run).env("SIM_CUDA_DEVICES", "2");
     same_as_bare("host_life", "kinds", two, as_much);
     same_as_bare("host_life", "kinds", |run| registers(two(run)), as_much);
+    // The program's own memory is of the same host.
+    same_as_bare("host_life", "own", short, as_much);
+    same_as_bare("host_life", "own", |run| registers(short(run)), as_much);
     // A first chunk whose address does not serve is no loss to others.
     same_as_bare("host_life", "ways", short, as_much);
 }

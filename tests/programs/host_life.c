@@ -10,6 +10,7 @@
  *   host_life short       the host has no more (it should have 256 MiB)
  *   host_life kinds       the same, asked for in one way after the other
  *   host_life ways        a large block in each of three ways
+ *   host_life own         memory of its own is locked where others lay
  *   host_life little      one small block, and nothing else
  *   host_life refused     frees that fail (the driver should refuse the first)
  *   host_life watched     freed under a copy, and then nothing for a while
@@ -296,6 +297,20 @@ static void run_ways(void) {
     GPU(gpu_host_alloc(&block, 130 << 20, 0));
 }
 
+static void run_own(void) {
+    enum { PIECES = 200 };
+    const size_t piece = (size_t)1 << 20, size = PIECES * piece;
+    void *pinned[PIECES], *own = aligned_alloc(4096, size);
+    GPU(gpu_set_device(0));
+    for (int i = 0; i < PIECES; i++)
+        GPU(gpu_malloc_host(&pinned[i], piece));
+    for (int i = 0; i < PIECES; i++)
+        GPU(gpu_free_host(pinned[i]));
+    GPU(gpu_host_register(own, size));
+    GPU(gpu_host_unregister(own));
+    free(own);
+}
+
 /* The driver may refuse to take memory back: of two frees each says so. */
 static void run_refused(void) {
     void *small, *large;
@@ -331,6 +346,8 @@ int main(int argc, char **argv) {
         run_kinds();
     else if (!strcmp(what, "ways"))
         run_ways();
+    else if (!strcmp(what, "own"))
+        run_own();
     else if (!strcmp(what, "refused"))
         run_refused();
     else if (!strcmp(what, "watched"))

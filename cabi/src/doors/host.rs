@@ -66,6 +66,17 @@ pub(crate) unsafe fn cuMemHostGetFlags(
     Some(result)
 }
 
+/// The driver itself would have what the program has freed.
+pub(crate) unsafe fn cuMemHostRegister_v2(
+    host: *mut c_void,
+    size: usize,
+    flags: c_uint,
+) -> Option<CudaResult> {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real::cuMemHostRegister_v2(host, size, flags) };
+    Some(host_memory::with_room(call))
+}
+
 /// Memory that we have registered is not the program's to unregister.
 pub(crate) unsafe fn cuMemHostUnregister(address: *mut c_void) -> Option<CudaResult> {
     let stand_in = host_memory::stand_in(address)?;

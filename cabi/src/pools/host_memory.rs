@@ -21,7 +21,7 @@ use vramalloc_core::{Address, AllocError, Bytes, Code, Driver};
 use crate::pools::device::{self, Asking, DevicePool};
 use crate::pools::holdings;
 use crate::pools::memory::{Freed, OwnBlock};
-use crate::process::guard::own_call;
+use crate::process::guard::{is_called_back, own_call};
 use crate::types::CudaResult;
 
 use pools::HostArena;
@@ -146,6 +146,16 @@ fn free_owned(owner: Owner, address: Address, check: impl FnOnce() -> Result<(),
 pub(crate) fn trim() -> Bytes {
     let released = pools::all().map(|arena| arena.trim());
     released.fold(Bytes::ZERO, Bytes::saturating_add)
+}
+
+/// Makes a call that takes page-locked memory of the host, and again if there was none and
+/// some came back.
+pub(crate) fn with_room(call: impl Fn() -> CudaResult) -> CudaResult {
+    let result = own_call(&call);
+    if result == Code::OUT_OF_MEMORY.get() && !is_called_back() && pools::give_back(pools::all()) {
+        return own_call(call);
+    }
+    result
 }
 
 /// Whether the address lies in memory of ours.

@@ -144,6 +144,9 @@ macro_rules! intercepted {
                 to: *mut *mut c_void, size: usize, flags: c_uint,
             );
             Driver share host 2030 cuMemHostGetFlags(flags: *mut c_uint, address: *mut c_void);
+            Driver watch host 6050 cuMemHostRegister_v2(
+                host: *mut c_void, size: usize, flags: c_uint,
+            );
             Driver share host 4000 cuMemHostUnregister(address: *mut c_void);
             Driver watch virtual_memory 10020 cuMemImportFromShareableHandle(
                 handle: *mut MemHandle, shared: *mut c_void, kind: c_int,

@@ -186,7 +186,12 @@ fn context_of(owner: Owner) -> Option<&'static Arc<Context>> {
 /// Gives back what is idle in all other arenas, of whatever kind and context, for one that
 /// is short: they share the host. Whether that was anything.
 fn relieve(asking: ArenaId) -> bool {
-    let released = others(asking).map(|arena| {
+    give_back(others(asking))
+}
+
+/// Gives back what is idle in arenas. Whether that was anything.
+pub(super) fn give_back(arenas: impl Iterator<Item = &'static HostArena>) -> bool {
+    let released = arenas.map(|arena| {
         let is_unwanted = arena.driver().give_back_unwanted();
         !arena.trim().is_zero() || is_unwanted
     });

@@ -127,6 +127,28 @@ fn a_recording_is_shown_as_it_was() {
     }
 }
 
+/// A device may have a limit of its own, and lose it again.
+#[test]
+fn the_limit_is_the_one_in_force() {
+    let head = r#"{"program":"train","pid":42,"host":"node7","rank":"0","options":{
+        "limit":{"value":"256MiB","origin":"VRAMALLOC_LIMIT"},
+        "device_limits":{"value":"[0:512MiB]","origin":"VRAMALLOC_DEVICE_LIMITS"}}}"#;
+    let mut steps = two_peaks();
+    steps.push(Step::Option("device_limits", "[0:640MiB,1:64MiB]"));
+    steps.push(Step::Option("device_limits", "[1:64MiB]"));
+    steps.push(Step::Option("limit", "none"));
+    let (_, _, shown) = page("page_limits", &[("r.rec", &recorded(head, &steps))]);
+    let limits = shown["processes"][0]["places"][0]["limits"].as_array();
+    let limits: Vec<&Value> = limits.unwrap().iter().map(|change| &change[1]).collect();
+    let expected = [
+        json!(512 * MIB),
+        json!(640 * MIB),
+        json!(256 * MIB),
+        json!(null),
+    ];
+    assert_eq!(limits, expected.iter().collect::<Vec<_>>());
+}
+
 /// Of each moment that is kept, what holders hold together is what was live.
 #[test]
 fn what_holders_hold_is_what_is_live() {

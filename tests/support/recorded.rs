@@ -49,6 +49,8 @@ pub enum Step<'a> {
     Telling(bool),
     /// A request of this size and call stack failed.
     Oom(u64, Option<u64>),
+    /// An option has another value.
+    Option(&'a str, &'a str),
 }
 
 impl RecordedFile {
@@ -97,6 +99,9 @@ impl RecordedFile {
             Step::Gap(lost) => self.mark(us, 4, &numbers(&[lost])),
             Step::Telling(begins) => self.mark(us, 5, &numbers(&[begins.into()])),
             Step::Free(address, size) => self.event(2 | TIME, &[us, address, size]),
+            Step::Option(key, value) => {
+                self.mark(us, 13, &[text(key), text(value)].concat());
+            }
             Step::Completed(address, size) => self.event(3 | TIME, &[us, address, size]),
             Step::Segment(address, size) => self.event(4 | TIME, &[us, address, size]),
             Step::Oom(size, of) => self.mark(us, 6, &numbers(&[size, 0, stack(of)])),

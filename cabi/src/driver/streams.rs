@@ -335,6 +335,14 @@ pub(crate) unsafe fn made(result: CudaResult, stream: *mut CUstream, flags: c_ui
     // SAFETY: the caller's promise.
     let handle = unsafe { *stream }.expose_provenance();
     let mut book = BOOK.lock();
+    // Whatever had the handle is gone, though we did not see its end: it was made while
+    // its context ended, or destroyed past us.
+    if let Some(at) = book.streams.iter().position(|s| s.handle == handle) {
+        let gone = book.streams.swap_remove(at);
+        if !gone.context.has_ended() {
+            book.leave(&gone.context, Trace::Unmarked);
+        }
+    }
     book.streams.push(Stream {
         handle,
         context,

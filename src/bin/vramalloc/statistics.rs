@@ -8,9 +8,11 @@
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Deserializer;
+use vramalloc_core::config::{self, Host, Loaded};
 use vramalloc_core::recording::is_recording;
 use vramalloc_core::stats::SCHEMA;
 
+use super::given::variable;
 use super::output::plain;
 
 /// An option that was in force.
@@ -18,6 +20,21 @@ use super::output::plain;
 pub(super) struct Setting {
     pub(super) value: String,
     pub(super) origin: String,
+}
+
+/// The options that were given, with these in their place, as the library reads them.
+pub(super) fn loaded<'a>(
+    given: impl IntoIterator<Item = (&'a String, &'a Setting)>,
+    changed: &[(String, String)],
+) -> Loaded {
+    let given = given.into_iter();
+    let given = given.filter(|(_, setting)| setting.origin != "default");
+    let kept = given.filter(|(key, _)| changed.iter().all(|(other, _)| other != *key));
+    let pairs = kept
+        .map(|(key, setting)| (key, &setting.value))
+        .chain(changed.iter().map(|(key, value)| (key, value)))
+        .map(|(key, value)| (variable(key).into(), value.into()));
+    config::load(pairs, Host::default())
 }
 
 /// The version alone, so that a newer file is recognised.

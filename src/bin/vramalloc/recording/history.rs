@@ -12,7 +12,7 @@ mod named;
 use std::collections::HashMap;
 use std::io::{Read, Seek};
 
-use vramalloc_core::config;
+use vramalloc_core::config::{DeviceShare, Loaded};
 use vramalloc_core::recording::{Entry, Found, Mark, RecordReader, Standing};
 use vramalloc_core::stats::{Action, StackId, size_class};
 use vramalloc_core::{Address, Bytes};
@@ -24,6 +24,7 @@ use super::summary::{self, Of};
 use crate::html::map::{PartState, WholeChunk, WholePart, largest, map};
 use crate::html::model::{Failure, PageRoom, PlaceShown, ProcessShown};
 use crate::html::thin::{Moment, Thinner};
+use crate::statistics::loaded;
 use crate::symbols::Symbols;
 use crate::units;
 
@@ -55,6 +56,8 @@ struct Survey {
 
 /// The second pass.
 struct History {
+    /// The options in force.
+    options: Loaded,
     books: Books,
     told: Told,
     places: Vec<PlaceHistory>,
@@ -95,11 +98,12 @@ pub(super) fn process<R: Read + Seek>(
     let survey = survey(&mut file)?;
     let last_us = survey.books.last_us;
     let mut reader = RecordReader::open(file).map_err(|error| error.to_string())?;
+    let of = Of::read(reader.text());
     let mut shown = ProcessShown {
         notes: Vec::new(),
-        ..titled(&Of::read(reader.text()), name)
+        ..titled(&of, name)
     };
-    let mut history = History::new(&survey, room);
+    let mut history = History::new(&survey, room, loaded(&of.options, &[]));
     while history.books.entries < survey.books.entries {
         match reader.next_entry().map_err(|error| error.to_string())? {
             Some(entry) => history.enter(&entry),
@@ -126,6 +130,7 @@ fn titled(of: &Of, name: &str) -> ProcessShown {
         pid,
         host,
         rank,
+        ..
     } = of;
     ProcessShown {
         identity: (program.clone(), *pid, host.clone()),
@@ -170,7 +175,7 @@ fn arena_of(entry: &Entry) -> u32 {
 }
 
 impl History {
-    fn new(survey: &Survey, room: PageRoom) -> History {
+    fn new(survey: &Survey, room: PageRoom, options: Loaded) -> History {
         let books = &survey.books;
         let mut sums: Vec<_> = books.sums.iter().collect();
         sums.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.peak.max(sum.reserved_peak)));
@@ -201,6 +206,7 @@ impl History {
         });
         History {
             places: places.collect(),
+            options,
             books: Books::knowing(books.arenas.clone()),
             told: Told::default(),
             arenas: HashMap::new(),
@@ -276,17 +282,18 @@ impl History {
                     self.fail(place, size.get(), holder);
                 }
             }
-            Found::Mark(Mark::Option { key, value }) if key == "limit" => {
-                let time = self.latest;
-                for place in self
-                    .places
-                    .iter_mut()
-                    .filter(|place| place.shown.device.is_some())
-                {
-                    place
-                        .shown
-                        .limits
-                        .push((time, limit(value, place.shown.total)));
+            Found::Mark(Mark::Option { key, value })
+                if matches!(&**key, "limit" | "device_limits") =>
+            {
+                // The program could change it: so it can be read.
+                let _unread = self.options.change(key, value, |_| true);
+                let (time, config) = (self.latest, &self.options.settings.config);
+                for PlaceHistory { at, shown, .. } in &mut self.places {
+                    if shown.device.is_some() {
+                        shown
+                            .limits
+                            .push((time, limit(config.limit_of(at.1), shown.total)));
+                    }
                 }
             }
             Found::Mark(_) => {}
@@ -443,11 +450,8 @@ fn block_of(action: &Action) -> Option<Address> {
     }
 }
 
-/// A limit as the option says it; `None`: there is none.
-fn limit(value: &str, total: Option<u64>) -> Option<u64> {
-    let given = [("VRAMALLOC_LIMIT".into(), value.into())];
-    let loaded = config::load(given, config::Host::default());
-    let limit = loaded.settings.config.limit?;
-    let limit = limit.of(total.map_or(Bytes::MAX, Bytes::new)).get();
+/// A limit in bytes; `None`: there is none.
+fn limit(limit: Option<DeviceShare>, total: Option<u64>) -> Option<u64> {
+    let limit = limit?.of(total.map_or(Bytes::MAX, Bytes::new)).get();
     Some(limit).filter(|&limit| limit < u64::MAX)
 }

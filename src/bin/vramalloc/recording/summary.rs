@@ -1,10 +1,13 @@
 //! A recording in some lines.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use vramalloc_core::recording::{RecordReader, Standing};
 
 use super::books::{Books, Sum, Where};
 use crate::lines::Lines;
+use crate::statistics::Setting;
 use crate::units;
 
 /// What is read of the object that a recording begins with.
@@ -18,6 +21,9 @@ pub(super) struct Of {
     pub(super) host: String,
     #[serde(default)]
     pub(super) rank: String,
+    /// The options in force when it began.
+    #[serde(default)]
+    pub(super) options: BTreeMap<String, Setting>,
 }
 
 impl Of {

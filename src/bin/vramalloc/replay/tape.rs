@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{Read, Seek};
 
 use serde::Deserialize;
-use vramalloc_core::config::{DeviceShare, Host, Loaded, load};
+use vramalloc_core::config::{DeviceShare, Loaded};
 use vramalloc_core::recording::{
     ArenaOrder, Entry, FenceSeen, Found, Mark, RecordReader, Standing,
 };
 use vramalloc_core::stats::{Action, Event, Family};
 
 use super::super::recording::DEVICE;
-use super::super::statistics::Setting;
+use super::super::statistics::{self, Setting};
 
 /// A block by its number, in the order in which blocks came.
 pub(crate) type BlockNumber = u32;
@@ -249,16 +249,7 @@ fn loaded<'a>(
     given: impl Iterator<Item = (&'a String, &'a Setting)>,
     changed: &[(String, String)],
 ) -> Result<Loaded, String> {
-    let given = given.filter(|(_, setting)| setting.origin != "default");
-    let kept = given.filter(|(key, _)| changed.iter().all(|(other, _)| other != *key));
-    let pairs = kept
-        .map(|(key, setting)| (key, &setting.value))
-        .chain(changed.iter().map(|(key, value)| (key, value)))
-        .map(|(key, value)| {
-            let variable = format!("VRAMALLOC_{}", key.to_uppercase());
-            (variable.into(), value.into())
-        });
-    let loaded = load(pairs, Host::default());
+    let loaded = statistics::loaded(given, changed);
     match loaded.warnings.first() {
         Some(warning) => Err(warning.clone()),
         None => Ok(loaded),

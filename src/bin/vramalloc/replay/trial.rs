@@ -207,8 +207,7 @@ impl<'a> Stage<'a> {
             ..setup.options.config.clone()
         };
         let limits = |device: u32, total: Bytes| {
-            let own = config.device_limits.iter().find(|(of, _)| *of == device);
-            let limit = own.map(|(_, share)| *share).or(config.limit);
+            let limit = config.limit_of(Some(device));
             limit.map_or(Bytes::MAX, |share| share.of(total))
         };
         let limits: Vec<Bytes> = (devices.iter())

@@ -61,6 +61,12 @@ impl Case<'_> {
         self.option(key) == Some("none")
     }
 
+    /// The limit of the device, in bytes.
+    fn limit(&self) -> Option<u64> {
+        self.file
+            .limit_on(self.arena.device, self.arena.device_total)
+    }
+
     fn strategy(&self) -> &str {
         self.option("strategy").unwrap_or_default()
     }

@@ -7,8 +7,6 @@
 //! there one after the other do not add up.
 
 use serde::Serialize;
-use vramalloc_core::Bytes;
-use vramalloc_core::config::{Host, find, load, variable};
 
 use super::super::grid::{Column, Grid};
 use super::super::lines::Lines;
@@ -84,7 +82,7 @@ impl DeviceBrief {
             device,
             device_name: arenas.iter().find_map(|arena| arena.device_name.clone()),
             device_total_bytes: total,
-            limit_bytes: limit(file, device, total),
+            limit_bytes: file.limit_on(device, total),
             live_bytes: gauge(|arena| arena.live.current, |arena| arena.live.peak),
             reserved_bytes: gauge(|arena| arena.reserved.current, |arena| arena.reserved.peak),
             cached_bytes: now(|arena| arena.cached.current),
@@ -228,20 +226,6 @@ fn together(arenas: &[&Arena], of: fn(&Arena) -> u64) -> u64 {
 
 fn saved([saved, made]: [u64; 2]) -> String {
     format!("{saved} of {made} saved ({})", share(saved, made))
-}
-
-/// The limit of a device, as the library reads its options.
-fn limit(file: &File, device: u64, total: Option<u64>) -> Option<u64> {
-    let given = ["limit", "device_limits"].into_iter().filter_map(|key| {
-        let value = file.option(key).filter(|&value| value != "none")?;
-        Some((variable(find(key)?).into(), value.into()))
-    });
-    let config = load(given, Host::default()).settings.config;
-    let own = config.device_limits.iter();
-    let own = own.rev().find(|(number, _)| u64::from(*number) == device);
-    let limit = own.map(|&(_, limit)| limit).or(config.limit)?;
-    let total = total.map_or(Bytes::MAX, Bytes::new);
-    Some(limit.of(total).get()).filter(|&limit| limit < u64::MAX)
 }
 
 /// What one process had.

@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
+use vramalloc_core::Bytes;
+use vramalloc_core::config::Loaded;
 use vramalloc_core::stats::Metric;
 
 use super::super::owners::Owned;
@@ -295,6 +297,19 @@ impl File {
     /// The value of an option; `None` if the library had no such option.
     pub(super) fn option(&self, key: &str) -> Option<&str> {
         Some(&self.options.get(key)?.value)
+    }
+
+    /// The options as the library reads them.
+    pub(super) fn loaded(&self) -> Loaded {
+        statistics::loaded(&self.options, &[])
+    }
+
+    /// The limit of a device with so much memory, if there is one.
+    pub(super) fn limit_on(&self, device: u64, total: Option<u64>) -> Option<u64> {
+        let config = self.loaded().settings.config;
+        let limit = config.limit_of(u32::try_from(device).ok())?;
+        let limit = limit.of(total.map_or(Bytes::MAX, Bytes::new)).get();
+        Some(limit).filter(|&limit| limit < u64::MAX)
     }
 
     /// Where the process was recorded.

@@ -2,7 +2,6 @@
 //! use.
 
 use vramalloc_core::Bytes;
-use vramalloc_core::config::{Config, DeviceShare, Host, find, load, variable};
 use vramalloc_core::stats::Metric;
 
 use super::super::super::units::count;
@@ -20,23 +19,37 @@ const LARGE: u64 = 32 * MIB;
 /// pieces, other advice may be better; what the device does not have, no limit
 /// gives.
 pub(super) fn limit(case: &Case<'_>) -> Option<Advice> {
-    let limit = case.option("limit").filter(|&limit| limit != "none")?;
+    let limit = case.limit()?;
     let told = case.arena.raisable_ooms.zip(case.arena.limit_needed);
     let (failed, needed) = told.or_else(|| limit_from_sums(case))?;
     let enough = needed.checked_next_multiple_of(256 * MIB).unwrap_or(needed);
     // If it is no more than the limit, other memory of the device was the
     // reason.
-    let is_more = in_force(case, "limit", |config| config.limit).is_none_or(|limit| enough > limit);
+    let is_more = enough > limit;
+    let (option, value) = raised(case, &size(enough))?;
     (failed > 0 && is_more).then(|| Advice {
-        option: "limit",
-        value: size(enough),
+        option,
+        value,
         why: format!(
-            "{} failed on the limit ({limit}) although the device has the memory; the largest \
+            "{} failed on the limit ({}) although the device has the memory; the largest \
              and what the program held then need {}. This value is that, rounded up to 256 MiB.",
             count(failed, "request"),
+            bytes(limit),
             bytes(needed),
         ),
     })
+}
+
+/// The option that limits the device, with another limit.
+fn raised(case: &Case<'_>, limit: &str) -> Option<(&'static str, String)> {
+    let mut loaded = case.file.loaded();
+    let device = u32::try_from(case.arena.device).ok()?;
+    let own = &loaded.settings.config.device_limits;
+    if !own.iter().any(|(known, _)| *known == device) {
+        return Some(("limit", limit.to_owned()));
+    }
+    loaded.change_limit_of(device, limit).ok()?;
+    Some(("device_limits", loaded.value("device_limits")?))
 }
 
 /// As `raisable_ooms`, from files that do not count these requests: how many a
@@ -250,20 +263,9 @@ pub(super) fn round_less(case: &Case<'_>) -> Option<Advice> {
 /// advice to enlarge it.
 fn has_large_budget(case: &Case<'_>) -> bool {
     let usual = (case.arena.reserved.peak / 16).max(WORTH);
-    let budget = in_force(case, "limbo_budget", |config| config.limbo_budget);
-    budget.is_some_and(|budget| budget >= usual.saturating_mul(8))
-}
-
-/// A share of the device that an option sets, in bytes, as the library reads
-/// it.
-fn in_force(case: &Case<'_>, key: &str, of: fn(&Config) -> Option<DeviceShare>) -> Option<u64> {
-    let value = case.option(key)?;
-    let loaded = load(
-        [(variable(find(key)?).into(), value.into())],
-        Host::default(),
-    );
     let total = case.arena.device_total.map_or(Bytes::MAX, Bytes::new);
-    of(&loaded.settings.config).map(|share| share.of(total).get())
+    let budget = case.file.loaded().settings.config.limbo_budget;
+    budget.is_some_and(|budget| budget.of(total).get() >= usual.saturating_mul(8))
 }
 
 /// Memory was taken while much lay in limbo, which a budget far above the
@@ -289,8 +291,12 @@ pub(super) fn smaller_limbo(case: &Case<'_>) -> Option<Advice> {
 /// beside live memory.
 pub(super) fn room_for_limbo(case: &Case<'_>) -> u64 {
     let live = case.arena.live.peak;
-    let limit = in_force(case, "limit", |config| config.limit);
-    let total = case.arena.device_total.into_iter().chain(limit).min();
+    let total = case
+        .arena
+        .device_total
+        .into_iter()
+        .chain(case.limit())
+        .min();
     total.map_or(u64::MAX, |total| total.saturating_sub(live))
 }
 

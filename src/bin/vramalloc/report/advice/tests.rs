@@ -139,6 +139,11 @@ fn a_limit_that_was_too_low() {
         arena.stats.largest_oom = Bytes::gib(1 << 20);
     };
     assert_eq!(advised("limit:8704M", absurd), ["limit:9G"]);
+    // That of the device alone, where it has one.
+    let own = |limits: &str| advised(&format!("limit:1G,device_limits:{limits}"), failed);
+    assert_eq!(own("[0:8704M,1:2G]"), ["device_limits:[0:9GiB,1:2GiB]"]);
+    assert_eq!(own("[0:10G]"), NONE);
+    assert_eq!(own("[1:2G]"), ["limit:9G"]);
     // Less than the present limit is no advice.
     assert_eq!(advised("limit:10G", failed), NONE);
     // Not if the device itself was full.

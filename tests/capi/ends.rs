@@ -65,6 +65,19 @@ fn memory_is_had_again_beside_a_context_that_is_broken() {
 }
 
 #[test]
+fn captures_end_with_the_work_of_their_own_context() {
+    let run = case(Comes::First, "capturing", "");
+    let outcome = run
+        .env("SIM_CUDA_FAULT", "cuCtxGetCacheConfig:1:700:sticky")
+        .go();
+    outcome.no_violations();
+    let line = "broken: 700, its streams: 700 700, the other one: 700, and there: 0\n";
+    assert_eq!(outcome.stdout, line, "{}", outcome.what);
+    let peak = outcome.report()["devices"][0]["peak_bytes"].as_u64();
+    assert!(peak < Some(256 << 20), "{}", outcome.what);
+}
+
+#[test]
 fn a_stream_of_a_green_context_is_one_of_the_device() {
     says("green", "", "its own block at once: 1\n");
 }

@@ -2,7 +2,7 @@
  * Ends beside which something of the C API is under way: each word is a case,
  * and prints a line. Threads are held where the simulated driver's calls begin.
  *
- *   api_ends streams|reset|mark|queue|primary|limit|lanes|green|broken|unseen
+ *   api_ends streams|reset|mark|queue|primary|limit|lanes|green|broken|capturing|unseen
  *
  * `streams`, `reset`: streams of a context that ends, or is reset, are told to
  * use a block of another one's.
@@ -16,6 +16,7 @@
  * `unseen`: a context that has never asked for memory uses a block.
  * `broken`: an error ends the work of another context, which says so at its first
  * synchronisation.
+ * `capturing`: streams of a context that an error ends capture, and one of another does.
  * `green`: a stream of a green context uses a block; the context ends.
  */
 #include "gpu.h"
@@ -321,6 +322,42 @@ static void broken(void) {
     printf(", as many again: %d\n", 2 * again >= first);
 }
 
+/* A call that fails because of a context that an error has ended says nothing of captures in
+ * another, and ends those in that one. */
+static void capturing(void) {
+    enum { RELAXED = 2 };
+    int (*ask)(int *), (*end)(gpu_stream, void **), config;
+    void *broken, *context, *graph;
+    gpu_stream gone, ended, stream;
+    *(void **)&ask = find("cuCtxGetCacheConfig");
+    *(void **)&end = find("cuStreamEndCapture");
+    GPU(gpu_set_device(0));
+    GPU(create(&broken, 0, 0));
+    GPU(gpu_stream_create(&gone));
+    GPU(gpu_stream_create(&ended));
+    GPU(gpu_capture_begin(gone, RELAXED));
+    GPU(gpu_capture_begin(ended, RELAXED));
+    GPU(create(&context, 0, 0));
+    GPU(gpu_stream_create(&stream));
+    GPU(gpu_capture_begin(stream, RELAXED));
+    GPU(set(broken));
+    printf("broken: %d", ask(&config));
+    printf(", its streams: %d %d", gpu_stream_destroy(gone), end(ended, &graph));
+    printf(", the other one: %d", end(stream, &graph));
+    GPU(set(context));
+    void *block;
+    for (int i = 0; i < 200; i++) {
+        GPU(gpu_malloc(&block, SIZE));
+        GPU(gpu_free(block));
+    }
+    printf(", and there: %d\n", end(stream, &graph));
+    /* Where a capture is not over, none of it is had again. */
+    for (int i = 0; i < 2000; i++) {
+        GPU(gpu_malloc(&block, SIZE));
+        GPU(gpu_free(block));
+    }
+}
+
 static void unseen(void) {
     gpu_stream stream, own;
     void *context;
@@ -342,7 +379,7 @@ static const struct {
 } cases[] = {
     {"streams", streams}, {"reset", reset}, {"mark", mark},     {"queue", queue},
     {"primary", primary}, {"limit", limit}, {"lanes", lanes},   {"green", green},
-    {"broken", broken},   {"unseen", unseen},
+    {"broken", broken},   {"unseen", unseen},   {"capturing", capturing},
 };
 
 int main(int count, char **arguments) {

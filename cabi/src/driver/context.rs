@@ -110,6 +110,15 @@ impl Context {
         Code::check(self.error.load(Ordering::Relaxed)).err()
     }
 
+    /// Whether a lasting error has ended all of its work, as a call tells.
+    pub(crate) fn is_broken(&self) -> bool {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: places for the answers.
+        let asked =
+            self.call_now(|| unsafe { real::cuMemGetInfo_v2(&raw mut free, &raw mut total) });
+        asked.is_err_and(lasts)
+    }
+
     pub(crate) fn own_stream(&self) -> &KeptStream {
         &self.own_stream
     }

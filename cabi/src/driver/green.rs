@@ -72,10 +72,9 @@ pub(crate) fn note(green: *mut c_void, device: CUdevice) {
     let mut handle: CUcontext = ptr::null_mut();
     // SAFETY: the caller's green context, and a place for the answer.
     own_call(|| unsafe { real::cuCtxFromGreenCtx(&raw mut handle, green) });
-    let mut parts = PARTS.lock();
     // An earlier one with this handle is gone.
-    parts.retain(|part| part.green != green.addr());
-    parts.push(Part {
+    forget(|part| part.green == green.addr(), capture::forget_part);
+    PARTS.lock().push(Part {
         number: MADE.fetch_add(1, Ordering::Relaxed),
         green: green.addr(),
         handle: handle.addr(),

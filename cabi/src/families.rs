@@ -19,6 +19,7 @@
 
 pub(crate) mod arrays;
 pub(crate) mod async_pools;
+pub(crate) mod departed;
 pub(crate) mod graphs;
 pub(crate) mod imports;
 pub(crate) mod managed;
@@ -69,9 +70,12 @@ fn take(
         return refuse(device, family, size);
     }
     // Who waits for room has nothing on its way: others would wait for that.
+    let mut is_refused = false;
     let mut call = || {
         let again = || device.families.ask(&device.quota, family, size);
-        let Some(order) = order.take().or_else(again) else {
+        let order = order.take().or_else(again);
+        is_refused = order.is_none();
+        let Some(order) = order else {
             return Code::OUT_OF_MEMORY.get();
         };
         let result = call();
@@ -87,6 +91,9 @@ fn take(
     } else {
         relief::with_room(Some(device.handle), &mut call)
     };
+    if is_refused {
+        return refuse(device, family, size);
+    }
     if result == 0 {
         settled();
     }
@@ -138,7 +145,9 @@ fn looked_after(has_changed: bool) {
 /// Counts, now and then, what CUDA's own pools gave back by themselves.
 pub(crate) fn look_again() {
     static LAST: Paced = Paced::new();
-    if async_pools::any() && guard::may_wait() && LAST.is_time(false) {
+    let is_any = async_pools::any() || departed::any();
+    if is_any && guard::may_wait() && LAST.is_time(false) {
+        departed::look();
         async_pools::read_all(|_| true);
     }
 }

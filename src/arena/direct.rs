@@ -149,19 +149,29 @@ impl<D: Driver> Arena<D> {
         direct: Direct,
         call: impl FnOnce() -> Result<(), Code>,
     ) -> Result<(), FreeError> {
+        let counted = self.take_back(direct, call)?;
+        self.quota.put_back(counted);
+        Ok(())
+    }
+
+    /// The same; returns what counts still of the device.
+    fn take_back(
+        &self,
+        direct: Direct,
+        call: impl FnOnce() -> Result<(), Code>,
+    ) -> Result<Bytes, FreeError> {
         let given = direct.charged;
-        let result = call();
-        let kept = match result {
-            Ok(()) => None,
-            Err(_) => self.state.lock().was_refused(direct),
+        let Err(code) = call() else {
+            return Ok(given);
         };
+        let kept = self.state.lock().was_refused(direct);
         let kept = kept.unwrap_or(Bytes::ZERO);
         // What it counts for was never put back: nobody else got it meanwhile.
         self.quota.put_back(given.saturating_sub(kept));
         self.quota.take_anyway(kept.saturating_sub(given));
-        match result {
-            Err(Code::NOT_READY) => self.note_free(direct.span.address),
-            result => result.map_err(FreeError::Driver),
+        match code {
+            Code::NOT_READY => self.note_free(direct.span.address).map(|()| Bytes::ZERO),
+            code => Err(FreeError::Driver(code)),
         }
     }
 
@@ -179,8 +189,9 @@ impl<D: Driver> Arena<D> {
     }
 
     /// As [`Arena::free`], in the order of a stream: nobody is waited for. A
-    /// driver allocation of the block's own goes back by `give_back`; below a limit later,
-    /// since it is the device's, and counts, until the stream gets there.
+    /// driver allocation of the block's own goes back by `give_back`. Returns what then
+    /// counts still of the device, which it has only when the stream gets there: the caller
+    /// puts that back into the quota.
     ///
     /// # Errors
     /// As [`Arena::free`].
@@ -188,12 +199,12 @@ impl<D: Driver> Arena<D> {
         &self,
         address: Address,
         give_back: impl FnOnce() -> Result<(), Code>,
-    ) -> Result<(), FreeError> {
+    ) -> Result<Bytes, FreeError> {
         let _step = self.step();
-        let counts = self.quota.limit().is_some();
-        match self.leave_program(address, Extent::Share, counts)? {
+        let mut counted = Bytes::ZERO;
+        match self.leave_program(address, Extent::Share)? {
             (Freed::GiveBack(direct), _) => {
-                self.give_back_freed(*direct, || self.driver.free_by(give_back))?;
+                counted = self.take_back(*direct, || self.driver.free_by(give_back))?;
             }
             (
                 _,
@@ -206,7 +217,7 @@ impl<D: Driver> Arena<D> {
             (Freed::Done | Freed::Limbo, _) => {}
         }
         self.notify_waiters();
-        Ok(())
+        Ok(counted)
     }
 }
 

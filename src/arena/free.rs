@@ -102,7 +102,7 @@ impl<D: Driver> Arena<D> {
         } else {
             Extent::Share
         };
-        let (freed, full) = self.leave_program(address, extent, false)?;
+        let (freed, full) = self.leave_program(address, extent)?;
         let is_done = match freed {
             Freed::Done => true,
             Freed::Limbo => full.is_none(),
@@ -154,20 +154,19 @@ impl<D: Driver> Arena<D> {
     }
 
     /// Takes a block back under the lock; with it, the batch of a block in limbo, if it is
-    /// full or all of it is to be closed, so much of it closed. `quiet`: no driver free is made.
+    /// full or all of it is to be closed, so much of it closed.
     #[inline(always)]
     pub(super) fn leave_program(
         &self,
         address: Address,
         extent: Extent,
-        quiet: bool,
     ) -> Result<(Freed, Option<FullBatch<'_, D>>), FreeError> {
         self.tend_recording();
         let (may_fence, may_give_back) = (self.driver.may_fence(), self.driver.may_give_back());
         let release = match self.free_sync {
             FreeSync::Immediate if may_give_back => Release::AtOnce,
             _ => Release::AfterFence {
-                quiet: quiet || !may_give_back,
+                quiet: !may_give_back,
                 elsewhere: self.driver.is_elsewhere(),
             },
         };

@@ -283,15 +283,9 @@ fn failing_calls_leave_the_books_right(base: &Config) {
 }
 
 fn a_refused_free_changes_nothing(base: &Config) {
-    refused_frees(base, true);
-    // Below a limit the driver is asked when the stream gets there.
-    refused_frees(base, false);
-}
-
-fn refused_frees(base: &Config, is_limited: bool) {
     let config = Config {
         dedicated_min: Some(MIB),
-        limit: is_limited.then_some(DeviceShare::Bytes(Bytes::mib(8))),
+        limit: Some(DeviceShare::Bytes(Bytes::mib(8))),
         splitting: Splitting {
             max_split: Some(Bytes::mib(4)),
             ..Splitting::default()
@@ -310,10 +304,8 @@ fn refused_frees(base: &Config, is_limited: bool) {
     for block in blocks {
         rig.gpu.fail_nth(Call::Free, 1, Code::UNKNOWN);
         assert_eq!(rig.arena.free(block), refused);
-        if !is_limited {
-            let in_order = rig.arena.free_in_order(block, || Err(Code::UNKNOWN));
-            assert_eq!(in_order, refused);
-        }
+        let in_order = rig.arena.free_in_order(block, || Err(Code::UNKNOWN));
+        assert_eq!(in_order.map(drop), refused);
     }
     // On a busy machine a call of the driver may take long, and counts as a wait.
     let after = ArenaStats {
@@ -324,10 +316,8 @@ fn refused_frees(base: &Config, is_limited: bool) {
     };
     assert_eq!(after, before);
     assert_eq!(rig.gpu.fills(), fills, "what the program wrote is there");
-    if is_limited {
-        let limit = Err(AllocError::Limit);
-        assert_eq!(rig.arena.allocate(Bytes::mib(2)), limit);
-    }
+    let limit = Err(AllocError::Limit);
+    assert_eq!(rig.arena.allocate(Bytes::mib(2)), limit);
     rig.arena.validate().unwrap();
     for block in blocks {
         rig.arena.free(block).unwrap();

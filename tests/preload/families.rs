@@ -295,6 +295,45 @@ fn a_destroyed_pool_counts_as_long_as_it_is_used() {
     }
 }
 
+/// What was freed on a stream that is done with it is there again, whatever other streams do.
+#[test]
+fn what_a_stream_frees_waits_for_no_other_stream() {
+    const LONG: u64 = 3_600_000_000_000;
+    let pool = "mine keep:1G pool:20M give nap end ".repeat(4);
+    let cases = [
+        ("limit:100M,strategy:passthrough", "late:60M give plain:60M"),
+        ("limit:96M", &pool),
+    ];
+    for (conf, steps) in cases {
+        let outcome = done(&run(
+            Kind::Driver,
+            conf,
+            &format!("work:{LONG} other {steps}"),
+        ));
+        assert!(
+            codes(&outcome).iter().all(|code| *code == 0),
+            "{}",
+            outcome.what
+        );
+        let took = outcome.report()["simulated_ns"].as_u64();
+        assert!(took < Some(LONG), "{}", outcome.what);
+    }
+}
+
+/// What a stream has yet to free counts, and is waited for.
+#[test]
+fn what_a_stream_has_yet_to_free_counts() {
+    let conf = "limit:100M,strategy:passthrough";
+    let waits = "other work:50000000 late:60M give plain:60M";
+    for (steps, code) in [
+        (waits, 0),
+        ("other work:3600000000000 late:60M give virtual:60M", 2),
+    ] {
+        let outcome = done(&run(Kind::Driver, conf, steps));
+        assert_eq!(codes(&outcome).last(), Some(&code), "{}", outcome.what);
+    }
+}
+
 /// A pool gives memory back at a synchronisation, which no call of ours sees: the next
 /// call that is no hit does.
 #[test]

@@ -4,9 +4,9 @@
  *
  *   families STEP...
  *
- *   plain:N pool:N virtual:N managed:N array:N graph:N
- *           takes N bytes (K, M, G behind the number) that way; a graph frees
- *           what it takes
+ *   plain:N late:N pool:N virtual:N managed:N array:N graph:N
+ *           takes N bytes (K, M, G behind the number) that way; what is late is
+ *           given back in the order of a stream; a graph frees what it takes
  *   fill-WAY:N
  *           takes N bytes that way again and again, until that fails
  *   three-WAY:N
@@ -248,7 +248,7 @@ static int tell_info(void) {
 static int tell_own(const char *function) {
     uint64_t (*bytes)(const char *, int);
     *(void **)&bytes = find(function);
-    for (int way = 0; way < WAYS; way++)
+    for (int way = 0; way < FAMILIES; way++)
         printf("%s %zu, ", ways[way].name, (size_t)bytes(ways[way].name, 0) >> 10);
     printf("all %zu\n", (size_t)bytes(NULL, 0) >> 10);
     return 0;

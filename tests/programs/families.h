@@ -9,7 +9,7 @@
 #include "find.h"
 #include "gpu.h"
 
-enum { WAYS = 6 };
+enum { FAMILIES = 6, WAYS = FAMILIES + 1 };
 
 typedef unsigned long long address;
 
@@ -247,6 +247,7 @@ static const struct {
     {"managed", take_managed, give_plain},
     {"array", take_array, give_array},
     {"graph", take_graph, give_graph},
+    {"late", take_plain, give_in_order},
 };
 
 /* The way with this name at the beginning of a text that `end` follows, or -1. */

@@ -32,7 +32,7 @@ static void *run(void *number) {
             give_back(one);
             continue;
         }
-        *one = (struct taken){.way = rand_r(&state) % (WAYS - 1),
+        *one = (struct taken){.way = rand_r(&state) % (FAMILIES - 1),
                               .size = (size_t)(1 + rand_r(&state) % LARGEST) << 20};
         int code = ways[one->way].take(one);
         if (code && code != GPU_OUT_OF_MEMORY)

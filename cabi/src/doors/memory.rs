@@ -7,7 +7,7 @@
 
 use vramalloc_core::{Bytes, Code};
 
-use crate::families::{self, async_pools};
+use crate::families::{self, async_pools, departed};
 use crate::pools::device::{self, Asking};
 use crate::pools::lanes;
 use crate::pools::memory::{self, Freed, Refusal};
@@ -116,7 +116,8 @@ fn free_in_order(
                 lanes::record_in(pool, address, stream)?;
             }
             let context = pool.arena().driver().context();
-            pool.free_in_order(address, || context.call_from_here(&call))
+            let counted = |bytes| departed::block(pool.device(), bytes, context, stream);
+            pool.free_in_order(address, || context.call_from_here(&call), counted)
         },
     );
     freed.answer().or_else(|| {

@@ -16,7 +16,6 @@
 //! Owns the list of pools; its lock is taken alone. Cost: two questions to the
 //! driver for each request, and two more where the limit leaves little.
 
-mod departed;
 mod excess;
 mod frees;
 mod limit;
@@ -35,7 +34,7 @@ use vramalloc_core::patience::Brief;
 use vramalloc_core::stats::Family;
 use vramalloc_core::{Bytes, Code};
 
-use super::{MadeIn, PAGE, current_device, graphs, looked_after, owned, refuse, relief};
+use super::{MadeIn, PAGE, current_device, departed, graphs, looked_after, owned, refuse, relief};
 use crate::driver::devices::{self, Device};
 use crate::driver::{capture, contexts};
 use crate::process::guard::own_call;
@@ -168,12 +167,13 @@ impl Pool {
 impl Drop for Pool {
     /// Nothing of it is left.
     fn drop(&mut self) {
-        departed::depart(self.device, std::mem::take(&mut self.reserved));
+        let marks = || frees::marks(self.device.handle);
+        departed::pool(self.device, std::mem::take(&mut self.reserved), marks);
     }
 }
 
 /// Nothing is reserved any more.
-fn count_nothing(device: &Device, reserved: &LastRead) {
+pub(super) fn count_nothing(device: &Device, reserved: &LastRead) {
     reserved.take(&device.families, &device.quota, FAMILY, None, || {
         Some(Bytes::ZERO)
     });
@@ -232,7 +232,6 @@ fn pools(on: impl Fn(CUdevice) -> bool) -> Vec<Arc<Pool>> {
 /// Reads all pools on the devices that `on` says; what they have beyond the limit goes back if
 /// their streams got there.
 pub(crate) fn read_all(on: impl Fn(CUdevice) -> bool) {
-    departed::look();
     for pool in pools(on) {
         pool.is_within_limit();
         pool.read();
@@ -242,7 +241,6 @@ pub(crate) fn read_all(on: impl Fn(CUdevice) -> bool) {
 /// Makes the pools of a device give back what they do not use. Returns how many
 /// bytes that were.
 pub(super) fn trim(device: CUdevice) -> Bytes {
-    departed::look();
     let all = pools(|on| on == device).into_iter();
     all.map(|pool| pool.trim(pool.keeps()))
         .fold(Bytes::ZERO, Bytes::saturating_add)
@@ -475,6 +473,10 @@ pub(crate) fn destroy(handle: CUmemoryPool, call: impl FnOnce() -> CudaResult) -
         return own_call(call);
     };
     pool.is_within_limit();
+    // What it keeps and does not use has nothing to wait for.
+    if pool.device.quota.limit().is_some() && !capture::any() {
+        pool.trim(Bytes::ZERO);
+    }
     pool.read();
     drop(forget(|other| ptr::eq(other, &*pool)));
     // Other threads may be asking about it for requests of theirs.

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use vramalloc_core::quota::Landings;
 use vramalloc_core::{Bytes, Code};
 
-use super::{async_pools, current_device, graphs};
+use super::{async_pools, current_device, departed, graphs};
 use crate::driver::devices::{self, Device};
 use crate::driver::{capture, reserve};
 use crate::pools::device::{self, shortage};
@@ -166,7 +166,8 @@ pub(super) fn below_soft(device: &Device, size: Bytes) {
 }
 
 /// Makes CUDA's own pools and graphs give back what they do not use of a
-/// device, after a wait, of so long at the most, for what pools took beyond the limit.
+/// device, after a wait, of so long at the most, for what streams have yet to free and
+/// what pools took beyond the limit.
 /// Returns how many bytes went.
 fn trim(device: &'static Device, most: Duration) -> Bytes {
     let before = device.quota.reserved();
@@ -174,6 +175,7 @@ fn trim(device: &'static Device, most: Duration) -> Bytes {
         look(device.handle);
         return before.saturating_sub(device.quota.reserved());
     }
+    departed::await_some(device.handle, most);
     if device.quota.is_beyond_limit() {
         async_pools::await_back(device.handle, most);
     }
@@ -198,7 +200,8 @@ pub(crate) fn join() {
     });
 }
 
-/// Counts what CUDA's own pools gave back by themselves.
+/// Counts what CUDA's own pools gave back by themselves, and what streams have freed by now.
 fn look(device: CUdevice) {
+    departed::look();
     async_pools::read_all(|on| on == device);
 }

@@ -19,7 +19,7 @@ use spin::rwlock::RwLock;
 use vramalloc_core::lanes::Lanes;
 use vramalloc_core::page_map::PageMap;
 use vramalloc_core::patience::Brief;
-use vramalloc_core::{Address, Code, FreeError};
+use vramalloc_core::{Address, Bytes, Code, FreeError};
 
 use crate::driver::context::{Context, Decision};
 use crate::driver::devices::Device;
@@ -165,13 +165,17 @@ impl DevicePool {
     }
 
     /// Frees a block of this pool in the order of a stream; see
-    /// [`DeviceArena::free_in_order`].
+    /// [`DeviceArena::free_in_order`]. Calls `counted` with what counts still.
     pub(crate) fn free_in_order(
         &self,
         address: Address,
         give_back: impl FnOnce() -> Result<(), Code>,
+        counted: impl FnOnce(Bytes),
     ) -> Result<(), FreeError> {
-        let free = || self.arena.free_in_order(address, give_back);
+        let free = || {
+            let freed = self.arena.free_in_order(address, give_back);
+            freed.map(counted)
+        };
         match &self.role {
             Role::Context(_) | Role::Region(_) => free(),
             Role::Lane(pool) => pool.lanes().free_by(&self.arena, address, free),

@@ -144,6 +144,19 @@ pub(super) fn are_left(device: CUdevice) -> bool {
     capture::outside(is_left) == Some(true)
 }
 
+/// Marks after all frees of a device's memory that streams have yet to get to; `None` where
+/// some are not marked.
+pub(super) fn marks(device: CUdevice) -> Option<Vec<Fence>> {
+    let all = FREED.lock();
+    let of_device = all.iter().filter(|freed| freed.place.device == device);
+    let are_marked = of_device.clone().all(|freed| freed.more == 0);
+    are_marked.then(|| {
+        of_device
+            .filter_map(|freed| freed.last.fence.clone())
+            .collect()
+    })
+}
+
 fn note(device: CUdevice, stream: CUstream) {
     let context = context_of(stream);
     let is_per_thread = stream.addr() == PER_THREAD;

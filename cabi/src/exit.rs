@@ -89,13 +89,17 @@ extern "C" fn end() {
         return;
     }
     // A panic must not leave a C function; it has printed its line.
-    let _caught = catch_unwind(|| {
-        ipc::end_process();
-        families::tell_used();
-        recording::end();
-        dump::write_last(is_written);
-        notes::note(Note::Ended);
-    });
+    let last = || {
+        catch_unwind(|| {
+            ipc::end_process();
+            families::tell_used();
+            recording::end();
+            dump::write_last(is_written);
+            notes::note(Note::Ended);
+        })
+    };
+    // A signal handler that calls `exit` in here would leave the rest out.
+    let _caught = with_signals_blocked(last);
 }
 
 ctor::declarative::ctor! {
@@ -111,15 +115,15 @@ const FIRST: Duration = Duration::from_secs(1);
 
 /// Sleeps for so long, and looks for orders meanwhile.
 fn sleep(interval: Duration) {
-    const NAP: Duration = Duration::from_secs(1);
     let start = Instant::now();
     loop {
         let left = interval.saturating_sub(start.elapsed());
         if left.is_zero() {
             return;
         }
-        let looks = orders::look_from_outside();
-        thread::sleep(if looks { left.min(NAP) } else { left });
+        orders::look_from_outside();
+        thread::sleep(left.min(threads::LONGEST_WAIT));
+        threads::end_with_the_last();
     }
 }
 
@@ -143,11 +147,6 @@ fn keep_writing(start: &'static Start) {
         let mut pause = FIRST.min(interval);
         loop {
             sleep(pause);
-            if threads::are_alone() {
-                // As the last thread of the program would have.
-                // SAFETY: takes a number.
-                unsafe { libc::exit(0) };
-            }
             if !dump::write_between() {
                 return;
             }

@@ -87,12 +87,6 @@ pub(crate) fn mode() -> String {
     }
 }
 
-/// Whether there will be no page.
-pub(crate) fn is_off() -> bool {
-    let never = |absent: &Absent| absent.again.is_none();
-    PAGE.get().is_none() && ABSENT.lock().as_ref().is_some_and(never)
-}
-
 /// The page, if it was made and is this process's: a forked child has none of
 /// its words. Nobody comes to them but by this.
 pub(crate) fn made() -> Option<&'static Page> {

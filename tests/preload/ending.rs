@@ -178,22 +178,24 @@ fn a_closed_output_is_not_a_file_of_ours() {
     }
 }
 
-/// The thread that writes in between is none of the program's.
+/// Threads of ours that write in between, or look after freed memory, are none of the
+/// program's.
 #[test]
 fn a_process_ends_with_the_last_thread_of_the_program() {
-    let run = Run::preloaded("exit_paths", Kind::Driver).arg("first");
-    let outcome = run.env("VRAMALLOC_STATS_INTERVAL_S", "1").go();
-    outcome.quiet(0).no_violations();
-    assert_eq!(outcome.stats()["final"], true, "{}", outcome.what);
+    for option in ["STATS_INTERVAL_S", "PINNED_USE_BACKGROUND_THREADS"] {
+        let run = Run::preloaded("exit_paths", Kind::Driver).arg("first");
+        let outcome = run.env(&format!("VRAMALLOC_{option}"), "1").go();
+        outcome.quiet(0).no_violations();
+        assert_eq!(outcome.stats()["final"], true, "{}", outcome.what);
+    }
 }
 
 /// A signal handler may end the process while the statistics are written, too.
 #[test]
 fn an_end_amid_the_end_waits_for_nothing() {
     const RUNS: usize = 20;
-    for _ in 0..RUNS {
-        let run = Run::preloaded("exit_paths", Kind::Driver).arg("alarmed");
-        let outcome = run.go();
+    for way in ["alarmed", "alone"].repeat(RUNS) {
+        let outcome = Run::preloaded("exit_paths", Kind::Driver).arg(way).go();
         // It may have ended before.
         assert!([0, 8].contains(&outcome.code()), "{}", outcome.what);
         outcome.no_violations();

@@ -10,6 +10,7 @@
  *   exit_paths narrow     in a thread with a small stack
  *   exit_paths pending    in a thread whose cancellation is pending
  *   exit_paths alarmed    a signal handler ends it while it ends, beside a thread
+ *   exit_paths alone      the same without one
  *   exit_paths closed     where standard output is closed, and printed to
  *   exit_paths first      the first thread ends, and the others after it
  *   exit_paths crowded    where the system gives no more memory
@@ -181,8 +182,8 @@ static int end_handling(void) {
     return raise(SIGUSR1);
 }
 
-/* Beside a thread, so that the end has work before the last exit handlers. */
-static int end_alarmed(void) {
+/* Beside a thread, so that the end has work before the last exit handlers; or after them. */
+static int end_alarmed(int is_alone) {
     enum { SOON_US = 300 };
     struct sigaction action = {.sa_handler = end_in_handler};
     struct itimerval soon = {.it_value = {.tv_usec = SOON_US}};
@@ -190,10 +191,10 @@ static int end_alarmed(void) {
     sigemptyset(&alarm);
     sigaddset(&alarm, SIGALRM);
     pthread_sigmask(SIG_BLOCK, &alarm, NULL);
-    if (pthread_create(&other, NULL, free_when_told, NULL))
+    if (!is_alone && pthread_create(&other, NULL, free_when_told, NULL))
         return 1;
     pthread_sigmask(SIG_UNBLOCK, &alarm, NULL);
-    while (!__atomic_load_n(&is_ready, __ATOMIC_ACQUIRE))
+    while (!is_alone && !__atomic_load_n(&is_ready, __ATOMIC_ACQUIRE))
         usleep(100);
     if (sigaction(SIGALRM, &action, NULL) || setitimer(ITIMER_REAL, &soon, NULL))
         return 1;
@@ -225,16 +226,29 @@ static int end_closed(void) {
     return 0;
 }
 
-/* The process ends with its last thread. */
-static void *sleep_a_little(void *nothing) {
+/* The process ends with its last thread, and handlers have as much stack as in any. */
+static void *work_a_little(void *nothing) {
+    void *pinned;
+    GPU(gpu_set_device(0));
+    GPU(gpu_host_alloc(&pinned, 4096, 0));
+    GPU(gpu_free_host(pinned));
     usleep(100 * 1000);
     return nothing;
+}
+
+static void need_stack(void) {
+    enum { MUCH = 1 << 20 };
+    volatile char much[MUCH];
+    for (int i = 0; i < MUCH; i += PAGE)
+        much[i] = 1;
+    (void)much[0];
 }
 
 static int end_first(void) {
     pthread_t thread;
     allocate_all();
-    if (pthread_create(&thread, NULL, sleep_a_little, NULL) || pthread_detach(thread))
+    if (atexit(need_stack) || pthread_create(&thread, NULL, work_a_little, NULL) ||
+        pthread_detach(thread))
         return 1;
     pthread_exit(NULL);
 }
@@ -355,7 +369,9 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "handler"))
         return end_handling();
     if (!strcmp(how, "alarmed"))
-        return end_alarmed();
+        return end_alarmed(0);
+    if (!strcmp(how, "alone"))
+        return end_alarmed(1);
     if (!strcmp(how, "pending"))
         return end_in(end_cancelled);
     if (!strcmp(how, "narrow"))
@@ -367,6 +383,6 @@ int main(int argc, char **argv) {
     fprintf(stderr,
             "usage: exit_paths return|exit|_exit|quick_exit|abort|terminated|"
             "killed|limited|crowded|atexit|moved|renamed|removed|rooted|destructor|reset|released|racing|"
-            "handler|narrow|pending|alarmed|closed|first|paced|joined|handled|fork\n");
+            "handler|narrow|pending|alarmed|alone|closed|first|paced|joined|handled|fork\n");
     return 2;
 }

@@ -78,7 +78,16 @@ fn next() -> Option<Item> {
             queue.busy = true;
             return Some(item);
         }
-        queue = CHANGED.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        let (locked, waited) = CHANGED
+            .wait_timeout(queue, threads::LONGEST_WAIT)
+            .unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            drop(locked);
+            threads::end_with_the_last();
+            queue = self::queue();
+        } else {
+            queue = locked;
+        }
     }
 }
 

@@ -209,6 +209,11 @@ pub(crate) fn with_signals_blocked<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Has the thread take all signals.
+pub(crate) fn unblock_signals() {
+    masked(libc::SIG_SETMASK, &set(&[]));
+}
+
 /// Changes the thread's signal mask and returns the old one.
 fn masked(how: c_int, signals: &libc::sigset_t) -> libc::sigset_t {
     // SAFETY: a set is plain data; it is filled below.

@@ -1,60 +1,121 @@
 //! Threads of the library. They take no signal: the program's signals are for
 //! its own threads.
+//!
+//! A process ends with its last thread. Bare, that is one of the program's, which then
+//! calls `exit`; ours must not keep the process alive beyond that. So while they wait they
+//! look, once a second, whether they are all that is left.
+//!
+//! Owns how many there are. Cost: a read of a file for each second of a wait.
 
 use std::cell::Cell;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{Builder, Scope, Thread};
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use crate::process::outside::with_signals_blocked;
+use crate::process::outside::{unblock_signals, with_signals_blocked};
 
 /// Bytes of stack for each.
 const STACK: usize = 256 << 10;
 
+/// The longest that a thread of ours may wait without a look.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
 thread_local! {
-    static IS_OURS: Cell<bool> = const { Cell::new(false) };
+    /// When a thread of ours last looked; none for others.
+    static LOOKED: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// How many run. SeqCst: two readings of the same number have seen the same threads.
+static OWN: AtomicUsize = AtomicUsize::new(0);
+
+/// One of them, as long as it runs.
+struct Own;
+
+impl Own {
+    fn begin() -> Own {
+        OWN.fetch_add(1, Ordering::SeqCst);
+        LOOKED.set(Some(Instant::now()));
+        Own
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        OWN.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// Whether the calling thread is one of the library.
 pub(crate) fn is_ours() -> bool {
-    IS_OURS.get()
+    LOOKED.get().is_some()
 }
 
-/// Whether all threads of the program have ended: then the process would end.
-pub(crate) fn are_alone() -> bool {
-    let Ok(tasks) = fs::read_dir("/proc/self/task") else {
-        return false;
+/// Whether all threads of the program have ended: the first is left as a zombie, and all
+/// others are ours.
+fn are_alone() -> bool {
+    let own = OWN.load(Ordering::SeqCst);
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let told = |key: &str| {
+        let mut lines = status.lines();
+        lines.find_map(|line| Some(line.strip_prefix(key)?.trim_ascii()))
     };
-    let mut ours = 0;
-    for task in tasks.flatten() {
-        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        let name = stat.split_once('(').map_or("", |(_, name)| name);
-        let state = stat.rsplit_once(") ").map_or("", |(_, state)| state);
-        if name.starts_with(NAMED) {
-            ours += 1;
-        } else if !state.starts_with(['Z', 'X']) {
-            return false;
+    let is_first_gone = told("State:").is_some_and(|state| state.starts_with('Z'));
+    let threads = told("Threads:").and_then(|threads| threads.parse().ok());
+    is_first_gone && threads == Some(own + 1) && OWN.load(Ordering::SeqCst) == own
+}
+
+/// For a thread of ours that waits, at least every [`LONGEST_WAIT`]: ends the process if no
+/// thread of the program is left.
+pub(crate) fn end_with_the_last() {
+    static ENDS: AtomicBool = AtomicBool::new(false);
+    if LOOKED.get().is_none_or(|at| at.elapsed() < LONGEST_WAIT) {
+        return;
+    }
+    LOOKED.set(Some(Instant::now()));
+    // Relaxed: it stands for itself.
+    if are_alone() && !ENDS.swap(true, Ordering::Relaxed) {
+        let end = || {
+            unblock_signals();
+            // SAFETY: takes a number.
+            unsafe { libc::exit(0) }
+        };
+        // Handlers of the program's find the stack and the signals that a thread of its has.
+        if builder("end").stack_size(usual_stack()).spawn(end).is_err() {
+            end();
         }
     }
-    // Where this thread is not seen, nothing is known of others.
-    ours > 0
 }
 
-/// What names of ours begin with.
-const NAMED: &str = "vramalloc-";
+/// The size of a thread's stack where nothing else is asked for.
+fn usual_stack() -> usize {
+    const USUAL: usize = 8 << 20;
+    let mut attributes = MaybeUninit::uninit();
+    let mut size = 0;
+    // SAFETY: fills a local, asks about it, and lets go of it.
+    let told = unsafe {
+        libc::pthread_attr_init(attributes.as_mut_ptr()) == 0
+            && libc::pthread_attr_getstacksize(attributes.as_ptr(), &raw mut size) == 0
+            && libc::pthread_attr_destroy(attributes.as_mut_ptr()) == 0
+    };
+    if told { size } else { USUAL }
+}
 
 fn builder(name: &str) -> Builder {
     Builder::new()
-        .name(format!("{NAMED}{name}"))
+        .name(format!("vramalloc-{name}"))
         .stack_size(STACK)
 }
 
-/// Starts a thread, which is left where it stands at the end of the process.
+/// Starts a thread, which is left where it stands at the end of the process. Where it
+/// waits it [ends the process with its last thread](end_with_the_last).
 ///
 /// # Errors
 /// What the system answers.
 pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<Thread> {
     let work = || {
-        IS_OURS.set(true);
+        let _own = Own::begin();
         work();
     };
     let spawned = with_signals_blocked(|| builder(name).spawn(work))?;

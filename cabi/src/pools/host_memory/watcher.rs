@@ -90,6 +90,7 @@ fn watch() {
             // kernel, for a capture, or for a context that is broken.
             pause = if left < before { INTERVAL } else { pause };
             thread::sleep(pause);
+            threads::end_with_the_last();
             pause = (pause * 2).min(LONGEST);
         }
         before = left;
@@ -108,7 +109,8 @@ fn sleep_until_told() {
         ASLEEP.store(false, Ordering::Relaxed);
     }
     while ASLEEP.load(Ordering::Relaxed) {
-        thread::park();
+        thread::park_timeout(threads::LONGEST_WAIT);
+        threads::end_with_the_last();
     }
 }
 

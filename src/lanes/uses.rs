@@ -54,6 +54,10 @@ struct Books<D: Streams> {
     looking: usize,
     /// Threads that give one back to its arena, for which the driver may wait.
     freeing: usize,
+    /// Threads that end streams, for whom no other begins to look that need not.
+    ending: usize,
+    /// The memory is gone.
+    is_retired: bool,
 }
 
 impl<D: Streams> Books<D> {
@@ -78,6 +82,8 @@ impl<D: Streams> Uses<D> {
                 waiting: VecDeque::new(),
                 looking: 0,
                 freeing: 0,
+                ending: 0,
+                is_retired: false,
             }),
             noted: AtomicUsize::new(0),
         }
@@ -155,7 +161,10 @@ impl<D: Streams> Uses<D> {
             address,
             uses,
         };
-        waiting.mark();
+        // Else it is marked when somebody looks.
+        if self.books.lock().ending == 0 {
+            waiting.mark();
+        }
         self.looked(waiting, false);
     }
 
@@ -170,7 +179,7 @@ impl<D: Streams> Uses<D> {
             return;
         }
         for _ in 0..POLLED {
-            let Some(mut waiting) = self.look() else {
+            let Some(mut waiting) = self.look(false) else {
                 return;
             };
             let done = waiting.is_done();
@@ -208,7 +217,7 @@ impl<D: Streams> Uses<D> {
     pub(super) fn look_at_all(&self) {
         let left = self.books.lock().waiting.len();
         for _ in 0..left {
-            let Some(mut waiting) = self.look() else {
+            let Some(mut waiting) = self.look(true) else {
                 return;
             };
             let done = waiting.is_done();
@@ -216,8 +225,13 @@ impl<D: Streams> Uses<D> {
         }
     }
 
-    fn look(&self) -> Option<Waiting<D>> {
+    /// Takes out the block that has waited longest to be looked at; none where that need not
+    /// be and a stream ends.
+    fn look(&self, is_needed: bool) -> Option<Waiting<D>> {
         let mut books = self.books.lock();
+        if books.ending > 0 && !is_needed {
+            return None;
+        }
         let waiting = books.waiting.pop_front()?;
         books.looking += 1;
         Some(waiting)
@@ -226,6 +240,11 @@ impl<D: Streams> Uses<D> {
     fn looked(&self, waiting: Waiting<D>, done: bool) {
         let mut books = self.books.lock();
         books.looking -= 1;
+        if books.is_retired {
+            drop(books);
+            waiting.note_free();
+            return;
+        }
         if !done {
             books.waiting.push_back(waiting);
             return;
@@ -262,6 +281,7 @@ impl<D: Streams> Uses<D> {
             return;
         }
         let mut patience = Patience::new();
+        self.books.lock().ending += 1;
         loop {
             let mut books = self.books.lock();
             let Books { notes, waiting, .. } = &mut *books;
@@ -282,6 +302,7 @@ impl<D: Streams> Uses<D> {
             }
             // A block that is being looked at may be waiting for one of them.
             if books.looking == 0 {
+                books.ending -= 1;
                 return;
             }
             drop(books);
@@ -293,18 +314,22 @@ impl<D: Streams> Uses<D> {
     pub(super) fn retire(&self) {
         let waiting = {
             let mut books = self.books.lock();
+            books.is_retired = true;
             books.notes.clear();
             self.noted.store(0, Ordering::Relaxed);
             std::mem::take(&mut books.waiting)
         };
-        for Waiting { arena, address, .. } in waiting {
-            // It was live: nobody else frees what waits.
-            let _ = arena.note_free(address);
-        }
+        waiting.iter().for_each(Waiting::note_free);
     }
 }
 
 impl<D: Streams> Waiting<D> {
+    /// It is gone with its memory.
+    fn note_free(&self) {
+        // It was live: nobody else frees what waits.
+        let _ = self.arena.note_free(self.address);
+    }
+
     /// Marks the streams that are still to be marked, as far as that can be
     /// done now.
     fn mark(&mut self) {

@@ -142,6 +142,22 @@ impl Stream {
         own.unwrap_or_else(|| Arc::clone(any))
     }
 
+    /// Makes a fence on it by `mark`, which is given its context; `any` may be asked about it.
+    fn mark(
+        self,
+        any: &Arc<Context>,
+        mark: impl FnOnce(&Arc<Context>) -> Result<Fence, Code>,
+    ) -> Result<Fence, Code> {
+        let mark = || mark(&self.context()?);
+        if reach::is_in_front() {
+            return capture::outside(mark).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED));
+        }
+        // We do not hear of captures here. But either the stream itself
+        // captures, or the event disturbs nothing.
+        let quiet = (self.asked_in(any)).call_now(|| captures(self.handle()));
+        quiet.and_then(|()| mark())
+    }
+
     /// The stream's context. It captures nothing.
     fn context(self) -> Result<Arc<Context>, Code> {
         if self.context == 0 {
@@ -166,22 +182,13 @@ impl Streams for RealDriver {
     type Stream = Stream;
 
     fn mark(&self, stream: Stream) -> Result<Fence, Code> {
-        let mark = || {
-            let context = stream.context()?;
-            if Arc::ptr_eq(&context, self.context()) {
-                Fence::of_stream(&context, stream.handle())
+        stream.mark(self.context(), |context| {
+            if Arc::ptr_eq(context, self.context()) {
+                Fence::of_stream(context, stream.handle())
             } else {
-                Fence::of_stream_elsewhere(&context, stream.handle())
+                Fence::of_stream_elsewhere(context, stream.handle())
             }
-        };
-        if reach::is_in_front() {
-            return capture::outside(mark).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED));
-        }
-        // We do not hear of captures here. But either the stream itself
-        // captures, or the event disturbs nothing.
-        let asked_in = stream.asked_in(self.context());
-        let quiet = asked_in.call_now(|| captures(stream.handle()));
-        quiet.and_then(|()| mark())
+        })
     }
 
     fn mark_all(&self) -> Option<Fence> {
@@ -396,7 +403,9 @@ pub(crate) fn end_stream(handle: CUstream) {
         return;
     };
     let stream = Stream::of(handle, any, captures);
-    let fence = any.arena().driver().mark(stream).ok();
+    // In pools of all contexts: an error that ends the stream's own ends its work.
+    let elsewhere = |context: &Arc<Context>| Fence::of_stream_elsewhere(context, stream.handle());
+    let fence = stream.mark(any.arena().driver().context(), elsewhere).ok();
     for pool in pools {
         pool.lanes().end_stream(number, stream, fence.as_ref());
     }

@@ -188,6 +188,12 @@ fn behind(path: &Path) -> Result<PathBuf, There<'_>> {
     const LINKS: u32 = 40;
     let mut at = path.to_owned();
     for _ in 0..LINKS {
+        // The system cannot follow it where the first thread has ended.
+        if let Ok(file) = at.strip_prefix("/proc/self/fd")
+            && let Some(number) = file.to_str().and_then(|number| number.parse().ok())
+        {
+            return Err(There::Open(path, number));
+        }
         let Ok(next) = fs::read_link(&at) else {
             return Ok(at);
         };

@@ -174,6 +174,9 @@ fn contexts_that_were_there_one_after_the_other_do_not_add_up() {
     };
     for (second, third, used) in [
         (at(5, Some(8)), at(8, None), "1.5 GiB"),
+        // All in a moment, and the last one gone too.
+        (at(5, Some(5)), at(5, None), "1.5 GiB"),
+        (at(5, Some(5)), at(5, Some(5)), "1.5 GiB"),
         (at(4, Some(8)), at(9, None), "3.0 GiB"),
         (at(5, Some(8)), at(7, None), "3.0 GiB"),
         (at(2, None), at(3, None), "4.5 GiB"),

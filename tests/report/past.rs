@@ -94,6 +94,14 @@ fn a_program_that_was_refused_everything_is_told_why() {
     assert!(flat.contains("no device memory was allocated"), "{flat}");
     let told = "One request was refused because of the limit (8GiB): 1 by graphs.";
     assert!(flat.contains(told), "{flat}");
+    for (device, told) in [(0, "device_limits ([0:1GiB])"), (1, "the limit (8GiB)")] {
+        let mut value = value.clone();
+        value["options"]["device_limits"] = serde_json::json!({
+            "value": format!("[{device}:1GiB]"), "origin": "VRAMALLOC_CONF",
+        });
+        let out = report_of(&value.to_string());
+        assert!(out.contains(&format!("because of {told}")), "{out}");
+    }
 }
 
 /// Files of older libraries have none of these keys; those of newer ones may

@@ -64,13 +64,15 @@ impl DeviceBrief {
         // What the others held went with their contexts. Where all have ended, it is what was
         // there at last.
         let is_any_there = arenas.iter().any(|arena| arena.ended.is_none());
-        let newest = arenas.iter().map(|arena| arena.made).max();
+        let newest = (0..arenas.len()).max_by_key(|&at| arenas[at].made);
+        let there: Vec<&Arena> = match newest {
+            Some(newest) if !is_any_there => there_with(&arenas, newest).collect(),
+            _ => (arenas.iter().copied())
+                .filter(|arena| arena.ended.is_none())
+                .collect(),
+        };
         let now = |of: fn(&Arena) -> u64| {
-            let there = arenas.iter().filter(|arena| match arena.ended {
-                None => true,
-                ended => !is_any_there && ended >= newest,
-            });
-            there.fold(0_u64, |sum, arena| sum.saturating_add(of(arena)))
+            (there.iter()).fold(0_u64, |sum, arena| sum.saturating_add(of(arena)))
         };
         let gauge = |current, peak| Gauge {
             current: now(current),
@@ -87,10 +89,7 @@ impl DeviceBrief {
             reserved_bytes: gauge(|arena| arena.reserved.current, |arena| arena.reserved.peak),
             cached_bytes: now(|arena| arena.cached.current),
             paused_bytes: now(|arena| arena.pause.paused),
-            too_small_bytes: arenas
-                .iter()
-                .map(|arena| Some(spread::spread(file, arena)?.useless))
-                .sum(),
+            too_small_bytes: too_small(file, &there),
             past_pool_bytes,
             requests: sum(|arena| arena.allocations),
             frees: sum(|arena| arena.frees),
@@ -211,17 +210,38 @@ impl DeviceBrief {
     }
 }
 
+/// What is free in pieces that are too small; `None` where that is not known of all.
+fn too_small(file: &File, there: &[&Arena]) -> Option<u64> {
+    let mut having = there
+        .iter()
+        .filter(|arena| arena.reserved.current > 0)
+        .peekable();
+    having.peek()?;
+    having
+        .map(|arena| Some(spread::spread(file, arena)?.useless))
+        .sum()
+}
+
 /// The most of a sum over those arenas that were there together.
 fn together(arenas: &[&Arena], of: fn(&Arena) -> u64) -> u64 {
     // The arenas that are there only change for the more where one is made.
-    let sums = arenas.iter().map(|new| {
-        let there = arenas.iter().filter(|other| {
-            let is_gone = other.ended.is_some_and(|ended| ended <= new.made);
-            other.made <= new.made && (!is_gone || std::ptr::eq(**other, *new))
-        });
+    let sums = (0..arenas.len()).map(|new| {
+        let there = there_with(arenas, new);
         there.fold(0_u64, |sum, arena| sum.saturating_add(of(arena)))
     });
     sums.max().unwrap_or(0)
+}
+
+/// Those that were there when the one at this place was made, and itself. Of one moment, they
+/// are in the order in which they were made.
+fn there_with<'a>(arenas: &'a [&Arena], new: usize) -> impl Iterator<Item = &'a Arena> {
+    let made = arenas[new].made;
+    let others = arenas.iter().enumerate().filter(move |(at, other)| {
+        let is_gone = other.ended.is_some_and(|ended| ended <= made);
+        let is_made = other.made < made || (other.made == made && *at < new);
+        *at == new || (is_made && !is_gone)
+    });
+    others.map(|(_, arena)| *arena)
 }
 
 fn saved([saved, made]: [u64; 2]) -> String {

@@ -312,6 +312,12 @@ impl File {
         Some(limit).filter(|&limit| limit < u64::MAX)
     }
 
+    /// Whether `device_limits` names a device.
+    pub(super) fn has_own_limit(&self, device: u64) -> bool {
+        let own = self.loaded().settings.config.device_limits;
+        own.iter().any(|(number, _)| u64::from(*number) == device)
+    }
+
     /// Where the process was recorded.
     pub(super) fn recording_file(&self) -> Option<String> {
         Some(self.recording.as_ref()?.file.clone())

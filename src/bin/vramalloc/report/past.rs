@@ -107,7 +107,7 @@ pub(super) fn tell(file: &File, out: &mut Lines) {
         out.exact("");
         out.heading(format_args!("device {device}: memory past the pool"));
         rows(&taken, out);
-        meaning(file, &taken, out);
+        meaning(file, device, &taken, out);
     }
     imports(&file.imports, out);
 }
@@ -136,15 +136,17 @@ fn rows(taken: &[&Taken], out: &mut Lines) {
 }
 
 /// What the counts mean.
-fn meaning(file: &File, taken: &[&Taken], out: &mut Lines) {
+fn meaning(file: &File, device: u64, taken: &[&Taken], out: &mut Lines) {
     let has = |family| taken.iter().any(|taken| taken.is(family));
     let refused = sum(taken, |taken| taken.refused);
     if refused > 0 {
-        let given = |key: &str| file.option(key).filter(|&value| value != "none");
-        let limit = given("device_limits").or_else(|| given("limit"));
-        let limit = limit.unwrap_or("none");
+        let (name, key) = match file.has_own_limit(device) {
+            true => ("device_limits", "device_limits"),
+            false => ("the limit", "limit"),
+        };
+        let limit = file.option(key).unwrap_or("none");
         out.item(format_args!(
-            "{} because of the limit ({limit}): {}.",
+            "{} because of {name} ({limit}): {}.",
             match refused {
                 1 => "One request was refused".to_owned(),
                 n => format!("{n} requests were refused"),

@@ -42,12 +42,11 @@ pub(super) fn limit(case: &Case<'_>) -> Option<Advice> {
 
 /// The option that limits the device, with another limit.
 fn raised(case: &Case<'_>, limit: &str) -> Option<(&'static str, String)> {
-    let mut loaded = case.file.loaded();
-    let device = u32::try_from(case.arena.device).ok()?;
-    let own = &loaded.settings.config.device_limits;
-    if !own.iter().any(|(known, _)| *known == device) {
+    if !case.file.has_own_limit(case.arena.device) {
         return Some(("limit", limit.to_owned()));
     }
+    let mut loaded = case.file.loaded();
+    let device = u32::try_from(case.arena.device).ok()?;
     loaded.change_limit_of(device, limit).ok()?;
     Some(("device_limits", loaded.value("device_limits")?))
 }

@@ -330,6 +330,12 @@ impl Quota {
         *put_back = put_back.wrapping_add(size.get());
     }
 
+    /// Something was put back that may serve requests which failed before.
+    pub fn landed(&self) {
+        // Release: pairs with the Acquire of who looks.
+        self.landed.fetch_add(1, Ordering::Release);
+    }
+
     /// The threads that wait for a free on the device.
     pub(crate) fn waiters(&self) -> &Waiters {
         &self.waiters

@@ -18,7 +18,7 @@ use vramalloc_core::stats::Note;
 
 use crate::pools::background;
 use crate::process::ending::ProcessEnd;
-use crate::process::outside::with_signals_blocked;
+use crate::process::outside::with_handlers_held;
 use crate::process::say::warn;
 use crate::process::{self, Start, guard, last_stack, notes, threads};
 use crate::report::{dump, orders};
@@ -59,7 +59,7 @@ extern "C" fn end_early() {
         // As in `end`.
         // A signal handler that ended the process in here would wait for its own thread.
         let write = || catch_unwind(dump::write_early);
-        let _caught = with_signals_blocked(write);
+        let _caught = with_handlers_held(write);
     }
 }
 
@@ -99,7 +99,7 @@ extern "C" fn end() {
         })
     };
     // A signal handler that calls `exit` in here would leave the rest out.
-    let _caught = with_signals_blocked(last);
+    let _caught = with_handlers_held(last);
 }
 
 ctor::declarative::ctor! {

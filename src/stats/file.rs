@@ -189,7 +189,11 @@ fn behind(path: &Path) -> Result<PathBuf, There<'_>> {
     let mut at = path.to_owned();
     for _ in 0..LINKS {
         // The system cannot follow it where the first thread has ended.
-        if let Ok(file) = at.strip_prefix("/proc/self/fd")
+        let folders = ["/proc/self/fd", "/dev/fd"];
+        let file = folders
+            .iter()
+            .find_map(|folder| at.strip_prefix(folder).ok());
+        if let Some(file) = file
             && let Some(number) = file.to_str().and_then(|number| number.parse().ok())
         {
             return Err(There::Open(path, number));

@@ -198,7 +198,10 @@ fn an_end_amid_the_end_waits_for_nothing() {
         let outcome = Run::preloaded("exit_paths", Kind::Driver).arg(way).go();
         // It may have ended before.
         assert!([0, 8].contains(&outcome.code()), "{}", outcome.what);
-        outcome.no_violations();
+        // Or ends the process amid the driver's own end.
+        if outcome.has_report() {
+            outcome.no_violations();
+        }
         assert_eq!(outcome.stats()["final"], true, "{}", outcome.what);
     }
 }

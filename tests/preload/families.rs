@@ -323,15 +323,43 @@ fn what_a_stream_frees_waits_for_no_other_stream() {
 /// What a stream has yet to free counts, and is waited for.
 #[test]
 fn what_a_stream_has_yet_to_free_counts() {
-    let conf = "limit:100M,strategy:passthrough";
-    let waits = "other work:50000000 late:60M give plain:60M";
-    for (steps, code) in [
-        (waits, 0),
+    let work = "work:2000000 give ".repeat(3);
+    let cases = [
+        ("other work:5000000 late:60M give plain:60M", 0),
         ("other work:3600000000000 late:60M give virtual:60M", 2),
-    ] {
-        let outcome = done(&run(Kind::Driver, conf, steps));
+        ("mine pool:80M end work:3600000000000 give plain:90M", 2),
+        // One after the other, until there is enough.
+        (
+            &format!("other late:30M late:30M late:30M {work}plain:90M"),
+            0,
+        ),
+        (
+            &format!("other late:30M late:30M late:30M {work}virtual:90M"),
+            0,
+        ),
+    ];
+    for (steps, code) in cases {
+        let run = run(Kind::Driver, "limit:100M,strategy:passthrough", steps);
+        // A question that the host asks takes as long there as here, or nearly.
+        let outcome = done(&run.env("SIM_CUDA_CALL_NS", "20000"));
         assert_eq!(codes(&outcome).last(), Some(&code), "{}", outcome.what);
     }
+}
+
+/// Frees of before the limit count as much as those after it.
+#[test]
+fn what_was_freed_before_there_was_a_limit_is_had_again() {
+    let steps = "mine keep:1G pool:12M pool:16M work:100000000 give limit:40M pool:16M";
+    let outcome = done(&run(Kind::Driver, "", steps));
+    assert_eq!(codes(&outcome).last(), Some(&0), "{}", outcome.what);
+}
+
+/// What a pool was told to keep goes back when a limit is set that has no room for it.
+#[test]
+fn a_lower_limit_is_one_for_what_pools_keep() {
+    let steps = "mine keep:1G pool:64M give sync limit:32M own";
+    let outcome = done(&run(Kind::Driver, "", steps));
+    assert!(outcome.stdout.contains("pool 0, "), "{}", outcome.what);
 }
 
 /// A pool gives memory back at a synchronisation, which no call of ours sees: the next

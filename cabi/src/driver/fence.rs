@@ -98,7 +98,14 @@ impl Fence {
         Ok(Fence { own, others })
     }
 
-    /// The same; `None` if all of that work is done. The caller has passed the gate
+    /// The same, without a wait for the context itself.
+    pub(crate) fn of_all_at_once(context: &Arc<Context>) -> Result<Fence, Code> {
+        let own = streams::mark_at_once(context)?;
+        let Fence { others, .. } = Fence::of_others(context)?;
+        Ok(Fence { own, others })
+    }
+
+    /// As `of_all`; `None` if all of that work is done. The caller has passed the gate
     /// that captures close.
     pub(crate) fn of_all_unless_done(context: &Arc<Context>) -> Result<Option<Fence>, Code> {
         let own = streams::mark_unless_done(context)?;

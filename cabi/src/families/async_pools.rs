@@ -43,7 +43,8 @@ use crate::types::{CUcontext, CUdevice, CUdeviceptr, CUmemoryPool, CUstream, Cud
 
 pub(super) use excess::await_back;
 use excess::{Excess, OnStream, free_unseen, give_back, outside_excess};
-pub(crate) use frees::free;
+use frees::LastFrees;
+pub(crate) use frees::{free, mark_on};
 use limit::{Leave, after_frees, leave};
 
 /// What pools of all drivers so far consist of.
@@ -75,6 +76,7 @@ struct Pool {
     /// How many calls that make it give back are over, and how many have begun: what it grows
     /// by meanwhile does not show. Acquire and Release: those that are over are done.
     trims: (AtomicU64, AtomicU64),
+    frees: LastFrees,
     /// What it has beyond the limit.
     excess: SpinMutex<Option<Excess>, Brief>,
     /// The turn of requests that may pass the limit: all pools of the device have it in
@@ -104,14 +106,14 @@ impl Pool {
         (result == Some(0)).then(|| Bytes::new(bytes))
     }
 
-    /// Makes it give back what it does not use, but for so many bytes. Returns
-    /// how many that were.
+    /// Makes it give back what it does not use, but for so many bytes; not while a stream
+    /// captures. Returns how many that were.
     fn trim(&self, keep: Bytes) -> Bytes {
         let before = self.reserved.bytes();
         let keep = usize::try_from(keep.get()).unwrap_or(usize::MAX);
         // SAFETY: a pool that is alive.
         let call = || self.call(|pool| unsafe { real::cuMemPoolTrimTo(pool, keep) });
-        self.trimming(call);
+        capture::outside(|| self.trimming(call));
         before.saturating_sub(self.read())
     }
 
@@ -167,8 +169,8 @@ impl Pool {
 impl Drop for Pool {
     /// Nothing of it is left.
     fn drop(&mut self) {
-        let marks = || frees::marks(self.device.handle);
-        departed::pool(self.device, std::mem::take(&mut self.reserved), marks);
+        let reserved = std::mem::take(&mut self.reserved);
+        departed::pool(self.device, reserved, self.frees.take());
     }
 }
 
@@ -198,6 +200,7 @@ fn pool(handle: CUmemoryPool, device: &'static Device, is_own: bool) -> Arc<Pool
         reserved: LastRead::new(),
         piece: AtomicU64::new(PIECE.get()),
         trims: (AtomicU64::new(0), AtomicU64::new(0)),
+        frees: LastFrees::new(),
         excess: SpinMutex::new(None),
         passing,
     });
@@ -474,10 +477,11 @@ pub(crate) fn destroy(handle: CUmemoryPool, call: impl FnOnce() -> CudaResult) -
     };
     pool.is_within_limit();
     // What it keeps and does not use has nothing to wait for.
-    if pool.device.quota.limit().is_some() && !capture::any() {
+    if pool.device.quota.limit().is_some() {
         pool.trim(Bytes::ZERO);
+    } else {
+        pool.read();
     }
-    pool.read();
     drop(forget(|other| ptr::eq(other, &*pool)));
     // Other threads may be asking about it for requests of theirs.
     pool.calls.close();

@@ -2,28 +2,29 @@
 //! that are destroyed and whose last memory is freed, and allocations of the driver's for
 //! one block that are freed in the order of a stream.
 //!
-//! Owns what counts for them still. Invariant: no driver call is made under the lock. Cost:
-//! an event for each, or where [`MOST`] of them stand unreached a fence for all the others,
-//! made when somebody looks; a question each for who looks.
+//! Owns what counts for them still. Invariant: nothing counts no longer before all work is
+//! done that may come before its free, or is known to run no more; no driver call is made
+//! under the lock. Cost: an event for each, or where [`MOST`] of them stand unreached a
+//! fence for all the others, made when somebody looks; a question each for who looks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use spin::mutex::SpinMutex;
-use vramalloc_core::Bytes;
 use vramalloc_core::families::LastRead;
 use vramalloc_core::patience::{Brief, wait_within};
+use vramalloc_core::{Bytes, Code};
 
-use super::relief;
+use super::{async_pools, relief};
 use crate::driver::context::Context;
 use crate::driver::devices::{self, Device};
-use crate::driver::fence::Fence;
+use crate::driver::fence::{Fence, runs_nothing};
 use crate::driver::{capture, contexts};
 use crate::process::ending;
 use crate::types::{CUdevice, CUstream};
 
-/// How many have an event of their own: a stream's queue is bounded.
+/// How many have events of their own: a stream's queue is bounded.
 const MOST: usize = 32;
 
 /// What counts of a device.
@@ -34,9 +35,10 @@ enum Counted {
 }
 
 struct Departed {
+    number: usize,
     device: &'static Device,
     counted: Counted,
-    /// Where the fence is made.
+    /// Where a fence over all work is made.
     context: Arc<Context>,
     /// After all work that may come before the free; none where they have yet to be made.
     fences: Option<Vec<Fence>>,
@@ -45,58 +47,79 @@ struct Departed {
 }
 
 static DEPARTED: SpinMutex<Vec<Departed>, Brief> = SpinMutex::new(Vec::new());
-/// How many there are, with those that a thread looks at, and how many there were. Relaxed:
-/// whoever waits reads them again.
+/// How many there are, with those that a thread looks at; how many there were; and how many
+/// are over. Relaxed: whoever waits reads them again.
 static LEFT: AtomicUsize = AtomicUsize::new(0);
+static CAME: AtomicUsize = AtomicUsize::new(0);
 static OVER: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether a look may wait for all work, where a driver tells no other way when it is done.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Look {
+    InPassing,
+    InNeed,
+}
 
 impl Counted {
     fn count_no_more(&self, device: &Device) {
         match self {
-            Counted::Pool(reserved) => super::async_pools::count_nothing(device, reserved),
+            Counted::Pool(reserved) => async_pools::count_nothing(device, reserved),
             Counted::Block(bytes) => device.quota.put_back(*bytes),
         }
+        device.quota.landed();
     }
 }
 
 impl Departed {
     /// Whether the device is done with it, as far as that can be found out now.
-    fn is_reached(&mut self) -> bool {
-        let is_reached = || {
-            if self.fences.is_none() {
-                self.fences = of_all(&self.context);
-            }
-            // Of what says no more, nothing counts.
-            let mut fences = self.fences.iter().flatten();
-            fences.all(|fence| fence.is_reached() != Ok(false))
+    fn is_over(&mut self, look: Look) -> bool {
+        capture::outside(|| self.is_reached(look)) == Some(Ok(true))
+    }
+
+    fn is_reached(&mut self, look: Look) -> Result<bool, Code> {
+        let is_over = self.context.has_ended();
+        let made = match self.fences.take() {
+            Some(fences) => Ok(fences),
+            None => Fence::of_all_at_once(&self.context)
+                .or_else(|code| match look {
+                    Look::InPassing => Err(code),
+                    Look::InNeed => Fence::of_all(&self.context),
+                })
+                .map(|fence| vec![fence]),
         };
-        capture::outside(is_reached) == Some(true)
+        let fences = match made {
+            Err(code) if is_over || runs_nothing(code) => return Ok(true),
+            made => made?,
+        };
+        for fence in &fences {
+            match fence.is_reached() {
+                Ok(true) => {}
+                Err(code) if runs_nothing(code) => {}
+                Ok(false) => {
+                    self.fences = Some(fences);
+                    return Ok(false);
+                }
+                // A mark that became part of a capture, say, marks nothing.
+                Err(code) => return Err(code),
+            }
+        }
+        Ok(true)
     }
 }
 
-fn of_all(context: &Arc<Context>) -> Option<Vec<Fence>> {
-    Some(vec![Fence::of_all(context).ok()?])
-}
-
 /// A pool is gone, with nothing of it in use. What it had counts, if there is a limit, until
-/// the device is done with what it was given so far, or with `frees` where all that may come
-/// before these is known.
-pub(super) fn pool(
-    device: &'static Device,
-    reserved: LastRead,
-    frees: impl FnOnce() -> Option<Vec<Fence>>,
-) {
+/// the streams have got to `frees`, or where these are not all known until the device is
+/// done with what it was given so far.
+pub(super) fn pool(device: &'static Device, reserved: LastRead, frees: Option<Vec<Fence>>) {
     let is_counted = device.quota.limit().is_some() && !reserved.bytes().is_zero();
     let counted = Counted::Pool(reserved);
     match contexts::current().filter(|_| is_counted) {
-        Some(context) => depart(device, counted, context, |context| {
-            frees().or_else(|| of_all(context))
-        }),
+        Some(context) => depart(device, counted, context, || frees),
         None => counted.count_no_more(device),
     }
 }
 
-/// A block was freed in the order of a stream of this context, and counts for so many bytes
+/// A block of this context was freed in the order of a stream, and counts for so many bytes
 /// until that gets there.
 pub(crate) fn block(handle: CUdevice, bytes: Bytes, context: &Arc<Context>, stream: CUstream) {
     let device = devices::device(handle);
@@ -105,7 +128,7 @@ pub(crate) fn block(handle: CUdevice, bytes: Bytes, context: &Arc<Context>, stre
         return;
     }
     relief::join();
-    let mark = |context: &Arc<Context>| Some(vec![Fence::of_stream(context, stream).ok()?]);
+    let mark = || Some(vec![async_pools::mark_on(stream)?]);
     depart(device, Counted::Block(bytes), Arc::clone(context), mark);
 }
 
@@ -113,18 +136,18 @@ fn depart(
     device: &'static Device,
     counted: Counted,
     context: Arc<Context>,
-    mark: impl FnOnce(&Arc<Context>) -> Option<Vec<Fence>>,
+    mark: impl FnOnce() -> Option<Vec<Fence>>,
 ) {
     let are_few = DEPARTED.lock().len() < MOST;
-    let fences = are_few.then(|| capture::outside(|| mark(&context)).flatten());
     let mut departed = Departed {
+        number: CAME.fetch_add(1, Ordering::Relaxed),
         device,
         counted,
         context,
-        fences: fences.flatten(),
+        fences: are_few.then(mark).flatten(),
         is_stuck: false,
     };
-    if departed.fences.is_some() && departed.is_reached() {
+    if departed.fences.is_some() && departed.is_over(Look::InPassing) {
         departed.counted.count_no_more(device);
         return;
     }
@@ -133,6 +156,7 @@ fn depart(
     if let Some(last) = all.last_mut()
         && last.fences.is_none()
         && departed.fences.is_none()
+        && !last.is_stuck
         && Arc::ptr_eq(&last.context, &departed.context)
         && let (Counted::Block(sum), Counted::Block(bytes)) = (&mut last.counted, &departed.counted)
     {
@@ -149,9 +173,13 @@ pub(super) fn any() -> bool {
 
 /// Counts no longer what devices are done with.
 pub(super) fn look() {
+    look_at_all(Look::InPassing);
+}
+
+fn look_at_all(look: Look) {
     let all = std::mem::take(&mut *DEPARTED.lock());
     for mut departed in all {
-        if departed.is_reached() {
+        if departed.is_over(look) {
             departed.counted.count_no_more(departed.device);
             LEFT.fetch_sub(1, Ordering::Relaxed);
             OVER.fetch_add(1, Ordering::Relaxed);
@@ -162,26 +190,30 @@ pub(super) fn look() {
 }
 
 /// Waits, for so long at the most, until something of what is left counts no longer, if
-/// there is some of this device.
-pub(super) fn await_some(device: CUdevice, most: Duration) {
-    let is_awaited = |its: &Departed| its.device.handle == device && !its.is_stuck;
+/// there is some of this device. Returns whether it does.
+pub(super) fn await_some(device: CUdevice, most: Duration) -> bool {
+    let (before, newest) = (OVER.load(Ordering::Relaxed), CAME.load(Ordering::Relaxed));
+    let of_device = |its: &Departed| its.device.handle == device && !its.is_stuck;
     let are_awaited = || {
         let all = DEPARTED.lock();
         // Another thread looks at some.
-        all.len() < LEFT.load(Ordering::Relaxed) || all.iter().any(is_awaited)
+        all.len() < LEFT.load(Ordering::Relaxed) || all.iter().any(of_device)
     };
-    let before = OVER.load(Ordering::Relaxed);
-    if most.is_zero() || !are_awaited() {
-        return;
+    let has_come = || OVER.load(Ordering::Relaxed) != before;
+    if !are_awaited() {
+        return false;
     }
     let is_over = wait_within(most, || {
         ending::let_it_end();
-        look();
-        OVER.load(Ordering::Relaxed) != before || !are_awaited() || capture::any()
+        look_at_all(Look::InNeed);
+        has_come() || !are_awaited() || capture::any()
     });
     if !is_over {
         let mut all = DEPARTED.lock();
-        let of_device = all.iter_mut().filter(|its| its.device.handle == device);
-        of_device.for_each(|its| its.is_stuck = true);
+        let awaited = all.iter_mut().filter(|its| of_device(its));
+        for departed in awaited.filter(|its| its.number < newest) {
+            departed.is_stuck = true;
+        }
     }
+    has_come()
 }

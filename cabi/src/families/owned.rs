@@ -71,7 +71,7 @@ struct Item {
     library: LibraryId,
     context: MadeIn,
     /// What it keeps alive.
-    _keeps: Option<Arc<dyn Any + Send + Sync>>,
+    keeps: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// By family and address or handle.
@@ -95,7 +95,7 @@ fn enter(
         size,
         library,
         context,
-        _keeps: keeps,
+        keeps,
     };
     ANY.store(true, Ordering::Relaxed);
     let before = ITEMS.lock().insert(key, item);
@@ -137,6 +137,12 @@ pub(super) fn keep(
 ) {
     let nothing = (Bytes::ZERO, LibraryId::UNKNOWN);
     enter(key, device, nothing, context, Some(keeps));
+}
+
+/// What is kept alive by what has this name.
+pub(super) fn kept<T: Any + Send + Sync>(key: Made) -> Option<Arc<T>> {
+    let kept = ITEMS.lock().get(&key)?.keeps.clone()?;
+    kept.downcast().ok()
 }
 
 /// Makes the call that ends what is known by one of these names; `None`, without

@@ -137,6 +137,10 @@ pub(super) fn at_limit<T>(
             before = device.quota.landings();
             answer = ask();
         }
+        // One stream after the other may get to what it frees.
+        while answer.is_none() && departed::await_some(device.handle, relief.left()) {
+            answer = ask();
+        }
     }
     answer
 }
@@ -166,8 +170,7 @@ pub(super) fn below_soft(device: &Device, size: Bytes) {
 }
 
 /// Makes CUDA's own pools and graphs give back what they do not use of a
-/// device, after a wait, of so long at the most, for what streams have yet to free and
-/// what pools took beyond the limit.
+/// device, after a wait, of so long at the most, for what pools took beyond the limit.
 /// Returns how many bytes went.
 fn trim(device: &'static Device, most: Duration) -> Bytes {
     let before = device.quota.reserved();
@@ -175,7 +178,7 @@ fn trim(device: &'static Device, most: Duration) -> Bytes {
         look(device.handle);
         return before.saturating_sub(device.quota.reserved());
     }
-    departed::await_some(device.handle, most);
+    departed::look();
     if device.quota.is_beyond_limit() {
         async_pools::await_back(device.handle, most);
     }
@@ -187,7 +190,7 @@ fn trim(device: &'static Device, most: Duration) -> Bytes {
 fn give_back_to_ours(handle: CUdevice) -> bool {
     let device = devices::device(handle);
     let left = patience(device).unwrap_or_default();
-    !trim(device, left).is_zero()
+    !trim(device, left).is_zero() || departed::await_some(handle, left)
 }
 
 /// Makes our pools know what else there is on a device: whoever is short there

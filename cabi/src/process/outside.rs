@@ -209,6 +209,30 @@ pub(crate) fn with_signals_blocked<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Runs `work` while no signal handler of the program's runs on this thread; what ends the
+/// process goes on doing so.
+pub(crate) fn with_handlers_held<R>(work: impl FnOnce() -> R) -> R {
+    let handled: Vec<c_int> = (1..=libc::SIGRTMAX())
+        .filter(|&signal| is_handled(signal))
+        .collect();
+    let before = masked(libc::SIG_BLOCK, &set(&handled));
+    let result = work();
+    masked(libc::SIG_SETMASK, &before);
+    result
+}
+
+/// Whether the program has a handler for a signal.
+fn is_handled(signal: c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: asks, and fills a local.
+    if unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) } != 0 {
+        return false;
+    }
+    // SAFETY: sigaction has filled it.
+    let handler = unsafe { action.assume_init() }.sa_sigaction;
+    handler != libc::SIG_DFL && handler != libc::SIG_IGN
+}
+
 /// Has the thread take all signals.
 pub(crate) fn unblock_signals() {
     masked(libc::SIG_SETMASK, &set(&[]));

@@ -82,14 +82,8 @@ impl Pool {
         let Some(excess) = *self.excess.lock() else {
             return true;
         };
-        // What the program told it to keep has to wait for the end of captures.
-        let reserved = if capture::any() {
-            self.read()
-        } else {
-            self.trim(Bytes::ZERO);
-            self.reserved.bytes()
-        };
-        if reserved > excess.before && self.device.quota.is_beyond_limit() {
+        self.trim(Bytes::ZERO);
+        if self.reserved.bytes() > excess.before && self.device.quota.is_beyond_limit() {
             return false;
         }
         // Not where there is more by now.

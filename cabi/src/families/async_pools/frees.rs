@@ -13,16 +13,17 @@
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::patience::Brief;
 
-use super::{ANY, PER_THREAD, captures, read_all};
+use super::{ANY, FAMILY, PER_THREAD, Pool, captures, read_all};
 use crate::driver::capture::this_thread;
 use crate::driver::context::Context;
 use crate::driver::fence::Fence;
 use crate::driver::{capture, contexts, devices};
+use crate::families::owned;
 use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr, CUstream, CudaResult};
@@ -80,6 +81,10 @@ struct Freed {
 
 static FREED: SpinMutex<Vec<Freed>, Brief> = SpinMutex::new(Vec::new());
 
+/// Whether some were made while there was no limit, and are not noted. Relaxed: it stands for
+/// itself.
+static UNNOTED: AtomicBool = AtomicBool::new(false);
+
 /// How many marks there were, and how often some were found reached. Relaxed:
 /// the lock orders what they count.
 static MADE: AtomicU64 = AtomicU64::new(0);
@@ -102,17 +107,42 @@ pub(crate) fn free(
     call: impl FnOnce() -> CudaResult,
 ) -> CudaResult {
     // Asked before: afterwards it may be another's memory.
-    let is_any = ANY.load(Ordering::Relaxed) && devices::any_limited();
-    let is_free = is_any && !captures(stream);
+    let is_any = ANY.load(Ordering::Relaxed);
+    let is_free = is_any && devices::any_limited() && !captures(stream);
     let device = is_free.then(|| limited(address)).flatten();
+    if is_any && device.is_none() {
+        UNNOTED.store(true, Ordering::Relaxed);
+    }
+    // It lives until the mark is there, where this is the last of a pool that is gone.
+    let pool = device.and_then(|_| owned::kept::<Pool>((FAMILY, address)));
     let result = call();
     if let Some(device) = device.filter(|_| result == 0) {
-        note(device, stream);
+        let noted = note(device, stream);
+        if let Some(pool) = pool {
+            pool.frees.note(noted);
+        }
         if devices::device(device).quota.is_beyond_limit() {
             read_all(|on| on == device);
         }
     }
     result
+}
+
+/// Covers frees of a device's memory that were made while there was no limit.
+pub(super) fn cover(device: CUdevice) {
+    // A load alone where there are none, which is nearly always.
+    if !UNNOTED.load(Ordering::Relaxed) || !UNNOTED.swap(false, Ordering::Relaxed) {
+        return;
+    }
+    let context = contexts::current();
+    let fence = context.and_then(|context| capture::outside(|| Fence::of_all(&context))?.ok());
+    let place = Place {
+        device,
+        context: 0,
+        stream: 0,
+        thread: 0,
+    };
+    FREED.lock().push(Freed::new(place, Mark::new(fence), 0));
 }
 
 /// The device that memory lies on, if there is a limit for it.
@@ -144,20 +174,53 @@ pub(super) fn are_left(device: CUdevice) -> bool {
     capture::outside(is_left) == Some(true)
 }
 
-/// Marks after all frees of a device's memory that streams have yet to get to; `None` where
-/// some are not marked.
-pub(super) fn marks(device: CUdevice) -> Option<Vec<Fence>> {
-    let all = FREED.lock();
-    let of_device = all.iter().filter(|freed| freed.place.device == device);
-    let are_marked = of_device.clone().all(|freed| freed.more == 0);
-    are_marked.then(|| {
-        of_device
-            .filter_map(|freed| freed.last.fence.clone())
-            .collect()
-    })
+/// The frees of one pool that streams have yet to get to: the last mark of each stream, or
+/// none where it could not be made.
+pub(super) struct LastFrees(SpinMutex<Vec<(Place, Option<Fence>)>, Brief>);
+
+impl LastFrees {
+    pub(super) const fn new() -> LastFrees {
+        LastFrees(SpinMutex::new(Vec::new()))
+    }
+
+    fn note(&self, (place, mark): (Place, Option<Fence>)) {
+        let mut all = self.0.lock();
+        if let Some(known) = all.iter_mut().find(|(of, _)| *of == place) {
+            known.1 = mark;
+            return;
+        }
+        all.push((place, mark));
+        if !all.len().is_multiple_of(MANY) {
+            return;
+        }
+        let mut many = std::mem::take(&mut *all);
+        drop(all);
+        many.retain(|(_, mark)| {
+            let is_left = |mark: &Fence| mark.is_reached() == Ok(false);
+            mark.as_ref().is_none_or(is_left)
+        });
+        self.0.lock().extend(many);
+    }
+
+    /// All the marks; `None` where one could not be made, or nothing is known.
+    pub(super) fn take(&self) -> Option<Vec<Fence>> {
+        let all = std::mem::take(&mut *self.0.lock());
+        let marks: Option<Vec<Fence>> = all.into_iter().map(|(_, mark)| mark).collect();
+        marks.filter(|marks| !marks.is_empty())
+    }
 }
 
-fn note(device: CUdevice, stream: CUstream) {
+/// A mark after what a stream was given so far, where it captures nothing.
+pub(crate) fn mark_on(stream: CUstream) -> Option<Fence> {
+    if captures(stream) {
+        return None;
+    }
+    let context = context_of(stream)?;
+    capture::outside(|| Fence::of_stream(&context, stream))?.ok()
+}
+
+/// Notes a free; returns where it was made, and the mark after it.
+fn note(device: CUdevice, stream: CUstream) -> (Place, Option<Fence>) {
     let context = context_of(stream);
     let is_per_thread = stream.addr() == PER_THREAD;
     let place = Place {
@@ -175,6 +238,7 @@ fn note(device: CUdevice, stream: CUstream) {
         capture::outside(mark)?.ok()
     });
     let is_marked = fence.is_some();
+    let noted = (place, fence.clone());
     let mark = Mark::new(fence);
     let mut all = FREED.lock();
     if let Some(freed) = all.iter_mut().find(|freed| is(freed)) {
@@ -188,24 +252,29 @@ fn note(device: CUdevice, stream: CUstream) {
         } else {
             freed.more += 1;
         }
-        return;
+        return noted;
     }
-    all.push(Freed {
-        place,
-        first: mark.clone(),
-        last: mark,
-        marked: 1,
-        more: u64::from(!is_marked),
-        in_vain: Vec::new(),
-    });
+    all.push(Freed::new(place, mark, u64::from(!is_marked)));
     let are_many = all.len().is_multiple_of(MANY);
     drop(all);
     if are_many {
         look(device);
     }
+    noted
 }
 
 impl Freed {
+    fn new(place: Place, mark: Mark, more: u64) -> Freed {
+        Freed {
+            place,
+            first: mark.clone(),
+            last: mark,
+            marked: 1,
+            more,
+            in_vain: Vec::new(),
+        }
+    }
+
     /// The marks before this one are reached.
     fn begin(&mut self, first: Mark) {
         self.first = first;

@@ -20,14 +20,12 @@ const LARGE: u64 = 32 * MIB;
 /// gives.
 pub(super) fn limit(case: &Case<'_>) -> Option<Advice> {
     let limit = case.limit()?;
-    let told = case.arena.raisable_ooms.zip(case.arena.limit_needed);
-    let (failed, needed) = told.or_else(|| limit_from_sums(case))?;
-    let enough = needed.checked_next_multiple_of(256 * MIB).unwrap_or(needed);
-    // If it is no more than the limit, other memory of the device was the
-    // reason.
-    let is_more = enough > limit;
-    let (option, value) = raised(case, &size(enough))?;
-    (failed > 0 && is_more).then(|| Advice {
+    let (failed, needed, enough) = raised(case)?;
+    let (option, value) = match case.file.has_own_limit(case.arena.device) {
+        true => ("device_limits", raised_limits(case)?),
+        false => ("limit", size(enough)),
+    };
+    Some(Advice {
         option,
         value,
         why: format!(
@@ -40,15 +38,28 @@ pub(super) fn limit(case: &Case<'_>) -> Option<Advice> {
     })
 }
 
-/// The option that limits the device, with another limit.
-fn raised(case: &Case<'_>, limit: &str) -> Option<(&'static str, String)> {
-    if !case.file.has_own_limit(case.arena.device) {
-        return Some(("limit", limit.to_owned()));
-    }
+/// How many requests failed on the limit, what they needed, and the limit that would have
+/// been enough. If that is no more than there was, other memory of the device was the
+/// reason.
+fn raised(case: &Case<'_>) -> Option<(u64, u64, u64)> {
+    let limit = case.limit()?;
+    let told = case.arena.raisable_ooms.zip(case.arena.limit_needed);
+    let (failed, needed) = told.or_else(|| limit_from_sums(case))?;
+    let enough = needed.checked_next_multiple_of(256 * MIB).unwrap_or(needed);
+    (failed > 0 && enough > limit).then_some((failed, needed, enough))
+}
+
+/// The limits of devices, with all that were too low raised.
+fn raised_limits(case: &Case<'_>) -> Option<String> {
     let mut loaded = case.file.loaded();
-    let device = u32::try_from(case.arena.device).ok()?;
-    loaded.change_limit_of(device, limit).ok()?;
-    Some(("device_limits", loaded.value("device_limits")?))
+    let arenas = case.file.arenas.iter();
+    for arena in arenas.filter(|arena| case.file.has_own_limit(arena.device)) {
+        if let Some((_, _, enough)) = raised(&Case { arena, ..*case }) {
+            let device = u32::try_from(arena.device).ok()?;
+            loaded.change_limit_of(device, &size(enough)).ok()?;
+        }
+    }
+    loaded.value("device_limits")
 }
 
 /// As `raisable_ooms`, from files that do not count these requests: how many a

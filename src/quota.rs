@@ -334,6 +334,7 @@ impl Quota {
     pub fn landed(&self) {
         // Release: pairs with the Acquire of who looks.
         self.landed.fetch_add(1, Ordering::Release);
+        self.waiters.notify();
     }
 
     /// The threads that wait for a free on the device.

@@ -46,7 +46,7 @@ fn is_there_work() -> bool {
 /// ask for memory up to the end, the last version is written now.
 extern "C" fn ends() {
     if is_there_work() {
-        last_stack::run(end_early);
+        with_handlers_held(|| last_stack::run(end_early));
     }
 }
 
@@ -57,9 +57,7 @@ extern "C" fn end_early() {
     }
     if ending.count_threads() && !guard::is_serving() {
         // As in `end`.
-        // A signal handler that ended the process in here would wait for its own thread.
-        let write = || catch_unwind(dump::write_early);
-        let _caught = with_handlers_held(write);
+        let _caught = catch_unwind(dump::write_early);
     }
 }
 
@@ -68,7 +66,7 @@ extern "C" fn end_early() {
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn ended() {
     if is_there_work() {
-        last_stack::run(end);
+        with_handlers_held(|| last_stack::run(end));
     }
 }
 
@@ -89,17 +87,13 @@ extern "C" fn end() {
         return;
     }
     // A panic must not leave a C function; it has printed its line.
-    let last = || {
-        catch_unwind(|| {
-            ipc::end_process();
-            families::tell_used();
-            recording::end();
-            dump::write_last(is_written);
-            notes::note(Note::Ended);
-        })
-    };
-    // A signal handler that calls `exit` in here would leave the rest out.
-    let _caught = with_handlers_held(last);
+    let _caught = catch_unwind(|| {
+        ipc::end_process();
+        families::tell_used();
+        recording::end();
+        dump::write_last(is_written);
+        notes::note(Note::Ended);
+    });
 }
 
 ctor::declarative::ctor! {

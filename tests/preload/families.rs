@@ -346,22 +346,6 @@ fn what_a_stream_has_yet_to_free_counts() {
     }
 }
 
-/// Frees of before the limit count as much as those after it.
-#[test]
-fn what_was_freed_before_there_was_a_limit_is_had_again() {
-    let steps = "mine keep:1G pool:12M pool:16M work:100000000 give limit:40M pool:16M";
-    let outcome = done(&run(Kind::Driver, "", steps));
-    assert_eq!(codes(&outcome).last(), Some(&0), "{}", outcome.what);
-}
-
-/// What a pool was told to keep goes back when a limit is set that has no room for it.
-#[test]
-fn a_lower_limit_is_one_for_what_pools_keep() {
-    let steps = "mine keep:1G pool:64M give sync limit:32M own";
-    let outcome = done(&run(Kind::Driver, "", steps));
-    assert!(outcome.stdout.contains("pool 0, "), "{}", outcome.what);
-}
-
 /// A pool gives memory back at a synchronisation, which no call of ours sees: the next
 /// call that is no hit does.
 #[test]

@@ -341,7 +341,12 @@ fn a_full_disk_ends_the_recording_alone() {
         .conf(&format!("record:{}", file.display()));
     let outcome = run.go();
     let books = books(&file);
-    let unmounted = Command::new("umount").arg(&mount).status().unwrap();
+    // A child of another test's may hold it for a moment longer.
+    let unmounted = Command::new("umount")
+        .arg("-l")
+        .arg(&mount)
+        .status()
+        .unwrap();
     assert!(unmounted.success());
     assert_eq!(outcome.code(), 0, "{}", outcome.stderr);
     assert_eq!(books.standing, Some(Standing::Failed));

@@ -48,7 +48,6 @@
  *           on the stream that pools serve from then on
  *   done    ends it
  *   work:N  N nanoseconds of work on a stream
- *   limit:N limits what the process may have of each device from then on
  *   import  exports memory and a pool, and imports both
  *   NAME:V  sets the limit of a context (stack), or makes a stream, or an event
  *
@@ -327,12 +326,6 @@ static int done(void) {
     return gpu_capture_end(ordered, &graph);
 }
 
-static int set_limit(const char *text) {
-    int (*ctl)(const char *, const char *, char *, size_t, size_t *);
-    *(void **)&ctl = dlsym(RTLD_DEFAULT, "vramalloc_ctl");
-    return ctl("option.limit", text, NULL, 0, NULL);
-}
-
 static int other(const char *step) {
     const char *colon = strchr(step, ':');
     size_t number = colon ? size_of(colon + 1) : 0;
@@ -358,8 +351,6 @@ static int other(const char *step) {
         return begin((int)number);
     if (!strncmp(step, "work:", 5))
         return gpu_spin(ordered, number);
-    if (!strncmp(step, "limit:", 6))
-        return set_limit(step + 6);
     if (!strncmp(step, "keep:", 5))
         return keep(number);
     if (!strncmp(step, "stack:", 6))

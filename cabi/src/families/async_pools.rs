@@ -200,7 +200,7 @@ fn pool(handle: CUmemoryPool, device: &'static Device, is_own: bool) -> Arc<Pool
         reserved: LastRead::new(),
         piece: AtomicU64::new(PIECE.get()),
         trims: (AtomicU64::new(0), AtomicU64::new(0)),
-        frees: LastFrees::new(),
+        frees: LastFrees::new(device.quota.limit().is_some()),
         excess: SpinMutex::new(None),
         passing,
     });

@@ -3,8 +3,9 @@
 //! one block that are freed in the order of a stream.
 //!
 //! Owns what counts for them still. Invariant: nothing counts no longer before all work is
-//! done that may come before its free, or is known to run no more; no driver call is made
-//! under the lock. Cost: an event for each, or where [`MOST`] of them stand unreached a
+//! done that may come before its free, or is known to run no more, but for what has no mark
+//! of its own where a driver marks no work of all streams; no driver call is made under the
+//! lock, and none waits. Cost: an event for each, or where [`MOST`] of them stand unreached a
 //! fence for all the others, made when somebody looks; a question each for who looks.
 
 use std::sync::Arc;
@@ -17,10 +18,11 @@ use vramalloc_core::patience::{Brief, wait_within};
 use vramalloc_core::{Bytes, Code};
 
 use super::{async_pools, relief};
+use crate::driver::capture::{self, this_thread};
 use crate::driver::context::Context;
+use crate::driver::contexts;
 use crate::driver::devices::{self, Device};
 use crate::driver::fence::{Fence, runs_nothing};
-use crate::driver::{capture, contexts};
 use crate::process::ending;
 use crate::types::{CUdevice, CUstream};
 
@@ -42,8 +44,9 @@ struct Departed {
     context: Arc<Context>,
     /// After all work that may come before the free; none where they have yet to be made.
     fences: Option<Vec<Fence>>,
-    /// It was waited for in vain: not again, as what comes before it may go on for ever.
-    is_stuck: bool,
+    /// The threads that waited for it in vain: not again, as what comes before it may go on
+    /// for ever.
+    in_vain: Vec<usize>,
 }
 
 static DEPARTED: SpinMutex<Vec<Departed>, Brief> = SpinMutex::new(Vec::new());
@@ -52,13 +55,6 @@ static DEPARTED: SpinMutex<Vec<Departed>, Brief> = SpinMutex::new(Vec::new());
 static LEFT: AtomicUsize = AtomicUsize::new(0);
 static CAME: AtomicUsize = AtomicUsize::new(0);
 static OVER: AtomicUsize = AtomicUsize::new(0);
-
-/// Whether a look may wait for all work, where a driver tells no other way when it is done.
-#[derive(Copy, Clone, PartialEq, Eq)]
-enum Look {
-    InPassing,
-    InNeed,
-}
 
 impl Counted {
     fn count_no_more(&self, device: &Device) {
@@ -72,22 +68,19 @@ impl Counted {
 
 impl Departed {
     /// Whether the device is done with it, as far as that can be found out now.
-    fn is_over(&mut self, look: Look) -> bool {
-        capture::outside(|| self.is_reached(look)) == Some(Ok(true))
+    fn is_over(&mut self) -> bool {
+        capture::outside(|| self.is_reached()) == Some(Ok(true))
     }
 
-    fn is_reached(&mut self, look: Look) -> Result<bool, Code> {
+    fn is_reached(&mut self) -> Result<bool, Code> {
         let is_over = self.context.has_ended();
         let made = match self.fences.take() {
             Some(fences) => Ok(fences),
-            None => Fence::of_all_at_once(&self.context)
-                .or_else(|code| match look {
-                    Look::InPassing => Err(code),
-                    Look::InNeed => Fence::of_all(&self.context),
-                })
-                .map(|fence| vec![fence]),
+            None => Fence::of_all_at_once(&self.context).map(|fence| vec![fence]),
         };
         let fences = match made {
+            // A driver that marks no work of all streams is not waited for.
+            Err(Code::NOT_SUPPORTED) => return Ok(true),
             Err(code) if is_over || runs_nothing(code) => return Ok(true),
             made => made?,
         };
@@ -145,9 +138,9 @@ fn depart(
         counted,
         context,
         fences: are_few.then(mark).flatten(),
-        is_stuck: false,
+        in_vain: Vec::new(),
     };
-    if departed.fences.is_some() && departed.is_over(Look::InPassing) {
+    if departed.fences.is_some() && departed.is_over() {
         departed.counted.count_no_more(device);
         return;
     }
@@ -156,7 +149,7 @@ fn depart(
     if let Some(last) = all.last_mut()
         && last.fences.is_none()
         && departed.fences.is_none()
-        && !last.is_stuck
+        && last.in_vain.is_empty()
         && Arc::ptr_eq(&last.context, &departed.context)
         && let (Counted::Block(sum), Counted::Block(bytes)) = (&mut last.counted, &departed.counted)
     {
@@ -173,13 +166,9 @@ pub(super) fn any() -> bool {
 
 /// Counts no longer what devices are done with.
 pub(super) fn look() {
-    look_at_all(Look::InPassing);
-}
-
-fn look_at_all(look: Look) {
     let all = std::mem::take(&mut *DEPARTED.lock());
     for mut departed in all {
-        if departed.is_over(look) {
+        if departed.is_over() {
             departed.counted.count_no_more(departed.device);
             LEFT.fetch_sub(1, Ordering::Relaxed);
             OVER.fetch_add(1, Ordering::Relaxed);
@@ -193,7 +182,8 @@ fn look_at_all(look: Look) {
 /// there is some of this device. Returns whether it does.
 pub(super) fn await_some(device: CUdevice, most: Duration) -> bool {
     let (before, newest) = (OVER.load(Ordering::Relaxed), CAME.load(Ordering::Relaxed));
-    let of_device = |its: &Departed| its.device.handle == device && !its.is_stuck;
+    let thread = this_thread();
+    let of_device = |its: &Departed| its.device.handle == device && !its.in_vain.contains(&thread);
     let are_awaited = || {
         let all = DEPARTED.lock();
         // Another thread looks at some.
@@ -205,14 +195,14 @@ pub(super) fn await_some(device: CUdevice, most: Duration) -> bool {
     }
     let is_over = wait_within(most, || {
         ending::let_it_end();
-        look_at_all(Look::InNeed);
+        look();
         has_come() || !are_awaited() || capture::any()
     });
     if !is_over {
         let mut all = DEPARTED.lock();
         let awaited = all.iter_mut().filter(|its| of_device(its));
         for departed in awaited.filter(|its| its.number < newest) {
-            departed.is_stuck = true;
+            departed.in_vain.push(thread);
         }
     }
     has_come()

@@ -8,6 +8,7 @@
 //! after one that has waited in vain. Cost: some
 //! system calls for each line.
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -165,8 +166,15 @@ fn ready(descriptor: RawFd, until: Option<Instant>) -> io::Result<()> {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let left = left.map_or(-1, |left| c_int::try_from(left.as_millis()).unwrap_or(0));
-        // SAFETY: one entry, a local.
-        match unsafe { libc::poll(&raw mut asked, 1, left) } {
+        let found = match BEFORE.get() {
+            // SAFETY: one entry, a local, and a set that lives as long as the call.
+            Some(mask) if left < 0 => unsafe {
+                libc::ppoll(&raw mut asked, 1, ptr::null(), &raw const mask)
+            },
+            // SAFETY: as above.
+            _ => unsafe { libc::poll(&raw mut asked, 1, left) },
+        };
+        match found {
             0 => return Err(ErrorKind::TimedOut.into()),
             1 => return Ok(()),
             _ => {}
@@ -182,13 +190,13 @@ fn ready(descriptor: RawFd, until: Option<Instant>) -> io::Result<()> {
 /// pipe, nor if a file may not grow, nor if a terminal stops writers in the
 /// background.
 pub(crate) fn quietly<R>(work: impl FnOnce() -> R) -> R {
-    let signals = set(&[libc::SIGPIPE, libc::SIGXFSZ, libc::SIGTTOU]);
+    let signals = set([libc::SIGPIPE, libc::SIGXFSZ, libc::SIGTTOU]);
     let before = masked(libc::SIG_BLOCK, &signals);
     let was_pending = pending();
     let result = work();
     for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
         if !holds(&was_pending, signal) && holds(&pending(), signal) {
-            let (raised, now) = (set(&[signal]), NO_TIME);
+            let (raised, now) = (set([signal]), NO_TIME);
             // SAFETY: a set and a time of this function; it does not wait.
             unsafe { libc::sigtimedwait(&raw const raised, ptr::null_mut(), &raw const now) };
         }
@@ -209,14 +217,20 @@ pub(crate) fn with_signals_blocked<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs `work` while no signal handler of the program's runs on this thread; what ends the
-/// process goes on doing so.
+thread_local! {
+    /// Which signals the thread does not take where [`with_handlers_held`] is not at work.
+    static BEFORE: Cell<Option<libc::sigset_t>> = const { Cell::new(None) };
+}
+
+/// Runs `work` while no signal handler of the program's runs on this thread, but for where
+/// it waits for a reader: one that calls `exit` would leave the rest of the work out, or
+/// wait for its own thread. What ends the process goes on doing so.
 pub(crate) fn with_handlers_held<R>(work: impl FnOnce() -> R) -> R {
-    let handled: Vec<c_int> = (1..=libc::SIGRTMAX())
-        .filter(|&signal| is_handled(signal))
-        .collect();
-    let before = masked(libc::SIG_BLOCK, &set(&handled));
+    let handled = (1..=libc::SIGRTMAX()).filter(|&signal| is_handled(signal));
+    let before = masked(libc::SIG_BLOCK, &set(handled));
+    BEFORE.set(Some(before));
     let result = work();
+    BEFORE.set(None);
     masked(libc::SIG_SETMASK, &before);
     result
 }
@@ -233,9 +247,14 @@ fn is_handled(signal: c_int) -> bool {
     handler != libc::SIG_DFL && handler != libc::SIG_IGN
 }
 
-/// Has the thread take all signals.
-pub(crate) fn unblock_signals() {
-    masked(libc::SIG_SETMASK, &set(&[]));
+/// The signals that the calling thread does not take.
+pub(crate) fn signal_mask() -> libc::sigset_t {
+    masked(libc::SIG_BLOCK, &set([]))
+}
+
+/// Has the thread take all signals but these.
+pub(crate) fn set_signal_mask(mask: &libc::sigset_t) {
+    masked(libc::SIG_SETMASK, mask);
 }
 
 /// Changes the thread's signal mask and returns the old one.
@@ -247,12 +266,12 @@ fn masked(how: c_int, signals: &libc::sigset_t) -> libc::sigset_t {
     before
 }
 
-fn set(signals: &[c_int]) -> libc::sigset_t {
+fn set(signals: impl IntoIterator<Item = c_int>) -> libc::sigset_t {
     // SAFETY: a set is plain data.
     let mut set = unsafe { zeroed() };
     // SAFETY: fills a local.
     unsafe { libc::sigemptyset(&raw mut set) };
-    for &signal in signals {
+    for signal in signals {
         // SAFETY: a local, and a signal that exists.
         unsafe { libc::sigaddset(&raw mut set, signal) };
     }

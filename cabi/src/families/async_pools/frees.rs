@@ -13,7 +13,7 @@
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::patience::Brief;
@@ -81,10 +81,6 @@ struct Freed {
 
 static FREED: SpinMutex<Vec<Freed>, Brief> = SpinMutex::new(Vec::new());
 
-/// Whether some were made while there was no limit, and are not noted. Relaxed: it stands for
-/// itself.
-static UNNOTED: AtomicBool = AtomicBool::new(false);
-
 /// How many marks there were, and how often some were found reached. Relaxed:
 /// the lock orders what they count.
 static MADE: AtomicU64 = AtomicU64::new(0);
@@ -107,12 +103,9 @@ pub(crate) fn free(
     call: impl FnOnce() -> CudaResult,
 ) -> CudaResult {
     // Asked before: afterwards it may be another's memory.
-    let is_any = ANY.load(Ordering::Relaxed);
-    let is_free = is_any && devices::any_limited() && !captures(stream);
+    let is_any = ANY.load(Ordering::Relaxed) && devices::any_limited();
+    let is_free = is_any && !captures(stream);
     let device = is_free.then(|| limited(address)).flatten();
-    if is_any && device.is_none() {
-        UNNOTED.store(true, Ordering::Relaxed);
-    }
     // It lives until the mark is there, where this is the last of a pool that is gone.
     let pool = device.and_then(|_| owned::kept::<Pool>((FAMILY, address)));
     let result = call();
@@ -126,23 +119,6 @@ pub(crate) fn free(
         }
     }
     result
-}
-
-/// Covers frees of a device's memory that were made while there was no limit.
-pub(super) fn cover(device: CUdevice) {
-    // A load alone where there are none, which is nearly always.
-    if !UNNOTED.load(Ordering::Relaxed) || !UNNOTED.swap(false, Ordering::Relaxed) {
-        return;
-    }
-    let context = contexts::current();
-    let fence = context.and_then(|context| capture::outside(|| Fence::of_all(&context))?.ok());
-    let place = Place {
-        device,
-        context: 0,
-        stream: 0,
-        thread: 0,
-    };
-    FREED.lock().push(Freed::new(place, Mark::new(fence), 0));
 }
 
 /// The device that memory lies on, if there is a limit for it.
@@ -174,39 +150,50 @@ pub(super) fn are_left(device: CUdevice) -> bool {
     capture::outside(is_left) == Some(true)
 }
 
-/// The frees of one pool that streams have yet to get to: the last mark of each stream, or
-/// none where it could not be made.
-pub(super) struct LastFrees(SpinMutex<Vec<(Place, Option<Fence>)>, Brief>);
+/// The frees of one pool that streams have yet to get to: a mark after each of them.
+pub(super) struct LastFrees(SpinMutex<Frees, Brief>);
+
+struct Frees {
+    marks: Vec<Fence>,
+    /// There are some without a mark.
+    are_more: bool,
+}
 
 impl LastFrees {
-    pub(super) const fn new() -> LastFrees {
-        LastFrees(SpinMutex::new(Vec::new()))
+    /// Of a pool of a device that has a limit from its beginning on, or not.
+    pub(super) fn new(is_limited: bool) -> LastFrees {
+        LastFrees(SpinMutex::new(Frees {
+            marks: Vec::new(),
+            are_more: !is_limited,
+        }))
     }
 
-    fn note(&self, (place, mark): (Place, Option<Fence>)) {
+    fn note(&self, mark: Option<Fence>) {
         let mut all = self.0.lock();
-        if let Some(known) = all.iter_mut().find(|(of, _)| *of == place) {
-            known.1 = mark;
+        let Some(mark) = mark else {
+            all.are_more = true;
+            return;
+        };
+        all.marks.push(mark);
+        if all.are_more || all.marks.len() < MANY {
             return;
         }
-        all.push((place, mark));
-        if !all.len().is_multiple_of(MANY) {
-            return;
-        }
-        let mut many = std::mem::take(&mut *all);
+        let mut many = std::mem::take(&mut all.marks);
         drop(all);
-        many.retain(|(_, mark)| {
-            let is_left = |mark: &Fence| mark.is_reached() == Ok(false);
-            mark.as_ref().is_none_or(is_left)
-        });
-        self.0.lock().extend(many);
+        capture::outside(|| many.retain(|mark| mark.is_reached() == Ok(false)));
+        let mut all = self.0.lock();
+        all.marks.extend(many);
+        if all.marks.len() >= MANY {
+            all.are_more = true;
+            all.marks.clear();
+        }
     }
 
-    /// All the marks; `None` where one could not be made, or nothing is known.
+    /// All the marks; `None` where some could not be made, or nothing is known.
     pub(super) fn take(&self) -> Option<Vec<Fence>> {
-        let all = std::mem::take(&mut *self.0.lock());
-        let marks: Option<Vec<Fence>> = all.into_iter().map(|(_, mark)| mark).collect();
-        marks.filter(|marks| !marks.is_empty())
+        let mut all = self.0.lock();
+        let marks = std::mem::take(&mut all.marks);
+        (!all.are_more && !marks.is_empty()).then_some(marks)
     }
 }
 
@@ -219,8 +206,8 @@ pub(crate) fn mark_on(stream: CUstream) -> Option<Fence> {
     capture::outside(|| Fence::of_stream(&context, stream))?.ok()
 }
 
-/// Notes a free; returns where it was made, and the mark after it.
-fn note(device: CUdevice, stream: CUstream) -> (Place, Option<Fence>) {
+/// Notes a free; returns the mark after it.
+fn note(device: CUdevice, stream: CUstream) -> Option<Fence> {
     let context = context_of(stream);
     let is_per_thread = stream.addr() == PER_THREAD;
     let place = Place {
@@ -238,7 +225,7 @@ fn note(device: CUdevice, stream: CUstream) -> (Place, Option<Fence>) {
         capture::outside(mark)?.ok()
     });
     let is_marked = fence.is_some();
-    let noted = (place, fence.clone());
+    let noted = fence.clone();
     let mark = Mark::new(fence);
     let mut all = FREED.lock();
     if let Some(freed) = all.iter_mut().find(|freed| is(freed)) {
@@ -254,7 +241,14 @@ fn note(device: CUdevice, stream: CUstream) -> (Place, Option<Fence>) {
         }
         return noted;
     }
-    all.push(Freed::new(place, mark, u64::from(!is_marked)));
+    all.push(Freed {
+        place,
+        first: mark.clone(),
+        last: mark,
+        marked: 1,
+        more: u64::from(!is_marked),
+        in_vain: Vec::new(),
+    });
     let are_many = all.len().is_multiple_of(MANY);
     drop(all);
     if are_many {
@@ -264,17 +258,6 @@ fn note(device: CUdevice, stream: CUstream) -> (Place, Option<Fence>) {
 }
 
 impl Freed {
-    fn new(place: Place, mark: Mark, more: u64) -> Freed {
-        Freed {
-            place,
-            first: mark.clone(),
-            last: mark,
-            marked: 1,
-            more,
-            in_vain: Vec::new(),
-        }
-    }
-
     /// The marks before this one are reached.
     fn begin(&mut self, first: Mark) {
         self.first = first;

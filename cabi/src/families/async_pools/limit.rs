@@ -78,7 +78,6 @@ pub(super) fn after_frees<T>(
     let Some(limit) = device.quota.limit().filter(|limit| size <= *limit) else {
         return request();
     };
-    frees::cover(device.handle);
     let begun = Instant::now();
     let changes = || (frees::reached(), device.quota.landings());
     let (mut seen, newest) = (changes(), frees::newest());

@@ -9,7 +9,7 @@ use vramalloc_core::page_map::Owner;
 use vramalloc_core::stats::{Glance, StackId};
 use vramalloc_core::{Address, Bytes};
 
-use super::{DevicePool, in_map, pool_with, pools_on, shortage};
+use super::{DevicePool, in_map, pool_with, pools_on};
 use crate::driver::devices;
 use crate::types::{CUdevice, CUdeviceptr};
 
@@ -56,17 +56,13 @@ pub(crate) fn whose(address: CUdeviceptr) -> Option<(CUdevice, Located, StackId)
     Some((pool.device.handle, located, stack))
 }
 
-/// Puts a changed limit in force; `trim` gives back idle memory beyond it, and so do CUDA's
-/// own pools.
+/// Puts a changed limit in force; `trim` gives back idle memory beyond it.
 pub(crate) fn obey_limit(trim: fn(&DevicePool) -> Bytes) {
     for device in devices::obey_limit() {
         for pool in pools_on(device.handle) {
             if device.quota.is_beyond_limit() {
                 trim(pool);
             }
-        }
-        if device.quota.is_beyond_limit() {
-            shortage::give_back_elsewhere(device.handle);
         }
     }
 }

@@ -12,6 +12,7 @@ mod library;
 mod openmetrics;
 mod options;
 mod page;
+mod page_used;
 mod recorded;
 mod script;
 mod shells;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 use vramalloc_tests::stage::{Kind, Outcome, Run};
 
-const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 
 /// The families by their names in `families`, in the simulated driver, and in
 /// the statistics.
@@ -21,21 +21,21 @@ const FAMILIES: [(&str, &str); 5] = [
 /// Those of which a request beyond the limit is refused.
 const REFUSED: [&str; 4] = ["pool", "virtual", "managed", "array"];
 
-fn run(kind: Kind, conf: &str, steps: &str) -> Run {
+pub(crate) fn run(kind: Kind, conf: &str, steps: &str) -> Run {
     let run = Run::preloaded("families", kind).conf(conf);
     steps.split_whitespace().fold(run, Run::arg)
 }
 
 /// Runs it to an end without violations.
 #[track_caller]
-fn done(run: &Run) -> Outcome {
+pub(crate) fn done(run: &Run) -> Outcome {
     let outcome = run.go();
     outcome.quiet(0).no_violations();
     outcome
 }
 
 /// The codes of all steps.
-fn codes(outcome: &Outcome) -> Vec<u32> {
+pub(crate) fn codes(outcome: &Outcome) -> Vec<u32> {
     let codes = outcome.stdout.lines().filter_map(|line| {
         let (_, code) = line.rsplit_once(": ")?;
         code.parse().ok()
@@ -44,14 +44,14 @@ fn codes(outcome: &Outcome) -> Vec<u32> {
 }
 
 /// The lines of the step `own`.
-fn own(outcome: &Outcome) -> Vec<&str> {
+pub(crate) fn own(outcome: &Outcome) -> Vec<&str> {
     let lines = outcome.stdout.lines();
     lines.filter(|line| line.contains(", all ")).collect()
 }
 
 /// The number behind the first `what` of the output, in KiB.
 #[track_caller]
-fn number(outcome: &Outcome, what: &str) -> u64 {
+pub(crate) fn number(outcome: &Outcome, what: &str) -> u64 {
     let (_, rest) = (outcome.stdout.split_once(what)).expect(&outcome.what);
     let digits = rest.trim_start().split(|c: char| !c.is_ascii_digit());
     digits.into_iter().next().unwrap().parse().unwrap()
@@ -64,7 +64,7 @@ fn counted<'a>(stats: &'a Value, key: &str) -> Option<&'a Value> {
 }
 
 /// What is counted of a family, and the most that was.
-fn bytes(stats: &Value, key: &str) -> (u64, u64) {
+pub(crate) fn bytes(stats: &Value, key: &str) -> (u64, u64) {
     counted(stats, key).map_or((0, 0), |family| {
         let bytes = |which| family["bytes"][which].as_u64().unwrap();
         (bytes("current"), bytes("peak"))
@@ -72,14 +72,14 @@ fn bytes(stats: &Value, key: &str) -> (u64, u64) {
 }
 
 /// What the simulated driver counts of a family, and the most that it did.
-fn driver(outcome: &Outcome, name: &str) -> (u64, u64) {
+pub(crate) fn driver(outcome: &Outcome, name: &str) -> (u64, u64) {
     let family = &outcome.report()["devices"][0]["families"][name];
     let bytes = |which| family[which].as_u64().unwrap();
     (bytes("used_bytes"), bytes("peak_bytes"))
 }
 
 /// The most that was in use of the device.
-fn peak(outcome: &Outcome) -> u64 {
+pub(crate) fn peak(outcome: &Outcome) -> u64 {
     let device = &outcome.report()["devices"][0];
     device["peak_bytes"].as_u64().unwrap()
 }
@@ -280,72 +280,6 @@ fn what_a_context_owned_is_put_back_when_it_ends() {
     }
 }
 
-/// A pool that is destroyed while some of it is in use counts until that is
-/// freed.
-#[test]
-fn a_destroyed_pool_counts_as_long_as_it_is_used() {
-    for kind in Kind::each() {
-        let steps = "mine pool:40M pool:10M end virtual:70M give virtual:70M own \
-                     give sync virtual:128M own";
-        let outcome = done(&run(kind, "limit:128M", steps));
-        let wanted = [0, 0, 0, 0, 2, 0, 2, 0, 0, 0, 0, 0];
-        assert_eq!(codes(&outcome), wanted, "{}", outcome.what);
-        let stats = outcome.stats();
-        assert_eq!(bytes(&stats, "async_pools").0, 0, "{}", outcome.what);
-    }
-}
-
-/// What was freed on a stream that is done with it is there again, whatever other streams do.
-#[test]
-fn what_a_stream_frees_waits_for_no_other_stream() {
-    const LONG: u64 = 3_600_000_000_000;
-    let pool = "mine keep:1G pool:20M give nap end ".repeat(4);
-    let cases = [
-        ("limit:100M,strategy:passthrough", "late:60M give plain:60M"),
-        ("limit:96M", &pool),
-    ];
-    for (conf, steps) in cases {
-        let outcome = done(&run(
-            Kind::Driver,
-            conf,
-            &format!("work:{LONG} other {steps}"),
-        ));
-        assert!(
-            codes(&outcome).iter().all(|code| *code == 0),
-            "{}",
-            outcome.what
-        );
-        let took = outcome.report()["simulated_ns"].as_u64();
-        assert!(took < Some(LONG), "{}", outcome.what);
-    }
-}
-
-/// What a stream has yet to free counts, and is waited for.
-#[test]
-fn what_a_stream_has_yet_to_free_counts() {
-    let work = "work:2000000 give ".repeat(3);
-    let cases = [
-        ("other work:5000000 late:60M give plain:60M", 0),
-        ("other work:3600000000000 late:60M give virtual:60M", 2),
-        ("mine pool:80M end work:3600000000000 give plain:90M", 2),
-        // One after the other, until there is enough.
-        (
-            &format!("other late:30M late:30M late:30M {work}plain:90M"),
-            0,
-        ),
-        (
-            &format!("other late:30M late:30M late:30M {work}virtual:90M"),
-            0,
-        ),
-    ];
-    for (steps, code) in cases {
-        let run = run(Kind::Driver, "limit:100M,strategy:passthrough", steps);
-        // A question that the host asks takes as long there as here, or nearly.
-        let outcome = done(&run.env("SIM_CUDA_CALL_NS", "20000"));
-        assert_eq!(codes(&outcome).last(), Some(&code), "{}", outcome.what);
-    }
-}
-
 /// A pool gives memory back at a synchronisation, which no call of ours sees: the next
 /// call that is no hit does.
 #[test]
@@ -437,88 +371,6 @@ fn the_limit_holds_for_all_families_together() {
             let most = number(&outcome, "peak");
             assert!(most <= (LIMIT + 32) * MIB, "{most}: {}", outcome.what);
             assert!(most >= (LIMIT - 32) * MIB, "{most}: {}", outcome.what);
-        }
-    }
-}
-
-/// Also where many pools find at once that their room is not in one piece.
-#[test]
-fn many_pools_pass_the_limit_by_one_piece_together() {
-    for kind in Kind::each() {
-        let run = Run::preloaded("pools_at_limit", kind).conf("limit:256M");
-        let run = run.env("SIM_CUDA_SLOW", "cuMemPoolGetAttribute:5000000");
-        let outcome = run.env("SIM_CUDA_MEMORY", "2G").arg("8").go();
-        outcome.quiet(0).no_violations();
-        let most = outcome.report()["devices"][0]["peak_bytes"]
-            .as_u64()
-            .unwrap();
-        assert!(
-            (256 * MIB..=290 * MIB).contains(&most),
-            "{most}: {}",
-            outcome.what
-        );
-    }
-}
-
-/// What a pool took beyond the limit and gave back in the order of a busy stream is waited
-/// for by the requests that come after it, as the driver itself would wait; but that is
-/// waited for once where it does not come back.
-#[test]
-fn what_a_pool_gives_back_that_passed_the_limit_is_waited_for() {
-    const LONG: &str = "2000000000000";
-    let cases = [
-        ("32M", "50000", None, 2),
-        ("66M", "50000", Some("plain"), 3),
-        ("32M", LONG, None, 2),
-        ("66M", LONG, Some("plain"), 3),
-        // What was waited for in vain is forgotten with its pool.
-        ("32M", "50000", Some("again"), 2),
-    ];
-    for kind in Kind::each() {
-        for (limit, busy, mode, served) in cases {
-            let conf = format!("limit:{limit},room_wait_ms:700");
-            let run = Run::preloaded("pools_at_limit", kind).conf(&conf);
-            let run = mode.into_iter().fold(run.args(["1", busy]), Run::arg);
-            let outcome = done(&run);
-            assert_eq!(number(&outcome, "served"), served, "{}", outcome.what);
-            assert!(number(&outcome, "waited") < 500, "{}", outcome.stdout);
-        }
-    }
-}
-
-/// What a stream has freed and not yet got to serves that stream at once, also at the limit;
-/// and where a pool passes nothing on, what it got to as well.
-#[test]
-fn what_a_stream_freed_serves_it_at_the_limit() {
-    for kind in Kind::each() {
-        let run = Run::preloaded("pools_at_limit", kind).conf("limit:64M,room_wait_ms:20");
-        let run = run.env("SIM_CUDA_MEMORY", "2G").arg("again");
-        for mode in [None, Some("apart")] {
-            let outcome = done(&mode.into_iter().fold(run.clone(), Run::arg));
-            assert_eq!(number(&outcome, "own"), 1, "{}", outcome.what);
-            assert_eq!(number(&outcome, "other"), 0, "{}", outcome.what);
-            assert!(peak(&outcome) <= 128 * MIB, "{}", outcome.what);
-        }
-    }
-}
-
-/// What a pool took beyond the limit goes back however often it is asked meanwhile: nothing
-/// that the program keeps comes to lie there, nor in the rest of the piece that it grew by.
-#[test]
-fn a_pool_passes_the_limit_once_and_for_a_while() {
-    let modes = [
-        ("turns", 128),
-        ("beside", 64),
-        ("pending", 64),
-        ("crowd", 128),
-    ];
-    for (mode, limit) in modes {
-        for kind in Kind::each() {
-            let conf = format!("limit:{limit}M,room_wait_ms:20");
-            let run = Run::preloaded("pools_at_limit", kind).conf(&conf);
-            let outcome = done(&run.env("SIM_CUDA_MEMORY", "2G").arg(mode));
-            assert_eq!(number(&outcome, "reserved"), limit, "{}", outcome.what);
-            assert!(peak(&outcome) <= (limit + 64) * MIB, "{}", outcome.what);
         }
     }
 }

@@ -25,6 +25,7 @@ mod frameworks;
 mod history;
 mod host;
 mod ipc;
+mod late_frees;
 mod mapped;
 mod nvml;
 mod options;

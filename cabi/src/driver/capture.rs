@@ -14,6 +14,8 @@
 //! than none. So a capture that begins waits until they are all made, for the same
 //! reason not for ever ([`LONGEST`]).
 
+mod status;
+
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -25,10 +27,12 @@ use vramalloc_core::patience::Brief;
 
 use crate::driver::context::lasts;
 use crate::driver::{contexts, green, leavings, mapping};
-use crate::linker::resolve::MISSING;
 use crate::process::guard::{self, own_call};
 use crate::real;
-use crate::types::{CAPTURE_STATUS_NONE, CUcontext, CUstream, CaptureStatus, CudaResult};
+use crate::types::{CAPTURE_STATUS_NONE, CUcontext, CUstream, CudaResult};
+
+use status::{captures_no_more, status};
+pub(crate) use status::{has_ended_on, number_on};
 
 /// The handle of the calling thread's own stream: 2 in all functions, and 0 in
 /// those with `_ptsz`.
@@ -245,50 +249,12 @@ pub(crate) fn destroy(stream: CUstream, call: impl FnOnce() -> CudaResult) -> Cu
     result
 }
 
-/// Whether a stream certainly captures nothing.
-pub(crate) fn has_ended_on(stream: CUstream) -> bool {
-    // SAFETY: the caller's own stream, as below.
-    unsafe { captures_no_more(stream, false) }
-}
-
 /// The context in which the capture on a stream began, if it began there.
 pub(crate) fn began_in(stream: CUstream) -> Option<CUcontext> {
     let origin = origin(stream, false);
     let open = OPEN.lock();
     let its = open.iter().find(|capture| capture.origin == origin)?;
     Some(ptr::with_exposed_provenance_mut(its.context))
-}
-
-/// The number of the capture that a stream is part of, if any.
-pub(crate) fn number_on(stream: CUstream) -> Option<u64> {
-    let (mut status, mut number) = (CAPTURE_STATUS_NONE, 0);
-    let (to, nothing) = (&raw mut number, ptr::null_mut());
-    // SAFETY: a live stream by the caller's promise to us; the other pointers
-    // are to locals, or null. Older drivers have the first form alone, and
-    // those without any have no captures.
-    let result = own_call(|| unsafe {
-        let status = &raw mut status;
-        let none = ptr::null_mut();
-        let mut result =
-            real::cuStreamGetCaptureInfo_v2(stream, status, to, none, ptr::null_mut(), nothing);
-        if result == MISSING {
-            result = real::cuStreamGetCaptureInfo(stream, status, to);
-        }
-        if result == MISSING {
-            let edges = ptr::null_mut();
-            result = real::cuStreamGetCaptureInfo_v3(
-                stream,
-                status,
-                to,
-                none,
-                ptr::null_mut(),
-                edges,
-                nothing,
-            );
-        }
-        result
-    });
-    (result == 0 && status != CAPTURE_STATUS_NONE).then_some(number)
 }
 
 /// Whether a code says that a call failed because a stream captures.
@@ -356,26 +322,6 @@ fn origin(stream: CUstream, twin: bool) -> Origin {
 pub(crate) fn this_thread() -> usize {
     thread_local! { static HERE: u8 = const { 0 }; }
     HERE.with(|here| ptr::from_ref(here).addr())
-}
-
-unsafe fn captures_no_more(stream: CUstream, twin: bool) -> bool {
-    // SAFETY: the caller's promise.
-    let status = unsafe { status(stream, twin) };
-    status == Some(CAPTURE_STATUS_NONE)
-}
-
-/// The capture status of a stream; `None` if the driver does not say.
-unsafe fn status(stream: CUstream, twin: bool) -> Option<CaptureStatus> {
-    let mut status = CAPTURE_STATUS_NONE;
-    // SAFETY: a stream by the caller's promise, and a place for the answer.
-    let result = own_call(|| unsafe {
-        if twin {
-            real::cuStreamIsCapturing_ptsz(stream, &raw mut status)
-        } else {
-            real::cuStreamIsCapturing(stream, &raw mut status)
-        }
-    });
-    (result == 0).then_some(status)
 }
 
 #[cfg(test)]

@@ -91,16 +91,19 @@ impl Fence {
         })
     }
 
-    /// A fence on all work of the context, and of all others.
+    /// A fence on all work of the context, and of all others. Where no event can be
+    /// recorded in the context, that one is waited for.
     pub(crate) fn of_all(context: &Arc<Context>) -> Result<Fence, Code> {
-        let own = streams::mark(context)?;
-        let Fence { others, .. } = Fence::of_others(context)?;
-        Ok(Fence { own, others })
+        Fence::with_others(context, streams::mark(context)?)
     }
 
-    /// The same, without a wait for the context itself.
+    /// As `of_all`, but where no event can be recorded in the context it fails.
     pub(crate) fn of_all_at_once(context: &Arc<Context>) -> Result<Fence, Code> {
-        let own = streams::mark_at_once(context)?;
+        Fence::with_others(context, streams::mark_at_once(context)?)
+    }
+
+    /// A fence of these events in the context, and on all work of all others.
+    fn with_others(context: &Arc<Context>, own: Events) -> Result<Fence, Code> {
         let Fence { others, .. } = Fence::of_others(context)?;
         Ok(Fence { own, others })
     }
@@ -113,8 +116,7 @@ impl Fence {
         if !contexts::are_several() {
             return Ok((!is_done).then_some(Fence { own, others: None }));
         }
-        let Fence { others, .. } = Fence::of_others(context)?;
-        let fence = Fence { own, others };
+        let fence = Fence::with_others(context, own)?;
         let is_done = is_done && fence.is_reached_by_others() == Ok(true);
         Ok((!is_done).then_some(fence))
     }

@@ -73,7 +73,7 @@ impl Departed {
     }
 
     fn is_reached(&mut self) -> Result<bool, Code> {
-        let is_over = self.context.has_ended();
+        let has_ended = self.context.has_ended();
         let made = match self.fences.take() {
             Some(fences) => Ok(fences),
             None => Fence::of_all_at_once(&self.context).map(|fence| vec![fence]),
@@ -81,7 +81,7 @@ impl Departed {
         let fences = match made {
             // A driver that marks no work of all streams is not waited for.
             Err(Code::NOT_SUPPORTED) => return Ok(true),
-            Err(code) if is_over || runs_nothing(code) => return Ok(true),
+            Err(code) if has_ended || runs_nothing(code) => return Ok(true),
             made => made?,
         };
         for fence in &fences {

@@ -160,7 +160,8 @@ struct Frees {
 }
 
 impl LastFrees {
-    /// Of a pool of a device that has a limit from its beginning on, or not.
+    /// `is_limited`: whether the device had a limit when the pool was made. Frees of before
+    /// a limit are not noted.
     pub(super) fn new(is_limited: bool) -> LastFrees {
         LastFrees(SpinMutex::new(Frees {
             marks: Vec::new(),

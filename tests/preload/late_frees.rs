@@ -45,6 +45,22 @@ fn what_a_stream_frees_waits_for_no_other_stream() {
     }
 }
 
+/// What is kept of a pool's frees does not grow with them, also after some that have no mark.
+#[test]
+fn a_pool_of_many_frees_keeps_few_events() {
+    let busy = "pool:64K ".repeat(40) + "work:5000000 " + &"give ".repeat(40);
+    let many = "pool:64K give ".repeat(400);
+    let steps = format!("mine keep:1G {busy}sync {many}");
+    let outcome = done(&run(Kind::Driver, "limit:512M", &steps));
+    assert!(
+        codes(&outcome).iter().all(|code| *code == 0),
+        "{}",
+        outcome.what
+    );
+    let events = outcome.driver_calls("cuEventCreate");
+    assert!(events < 200, "{events}: {}", outcome.what);
+}
+
 /// What a stream has yet to free counts, and is waited for.
 #[test]
 fn what_a_stream_has_yet_to_free_counts() {

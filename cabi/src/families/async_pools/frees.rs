@@ -159,6 +159,13 @@ struct Frees {
     are_more: bool,
 }
 
+impl Frees {
+    fn give_up(&mut self) {
+        self.are_more = true;
+        self.marks.clear();
+    }
+}
+
 impl LastFrees {
     /// `is_limited`: whether the device had a limit when the pool was made. Frees of before
     /// a limit are not noted.
@@ -170,23 +177,23 @@ impl LastFrees {
     }
 
     fn note(&self, mark: Option<Fence>) {
-        let mut all = self.0.lock();
-        let Some(mark) = mark else {
-            all.are_more = true;
-            return;
+        let mut many = {
+            let mut all = self.0.lock();
+            match mark {
+                Some(mark) if !all.are_more => all.marks.push(mark),
+                // None of them serves any more.
+                _ => return all.give_up(),
+            }
+            if all.marks.len() < MANY {
+                return;
+            }
+            std::mem::take(&mut all.marks)
         };
-        all.marks.push(mark);
-        if all.are_more || all.marks.len() < MANY {
-            return;
-        }
-        let mut many = std::mem::take(&mut all.marks);
-        drop(all);
         capture::outside(|| many.retain(|mark| mark.is_reached() == Ok(false)));
         let mut all = self.0.lock();
         all.marks.extend(many);
         if all.marks.len() >= MANY {
-            all.are_more = true;
-            all.marks.clear();
+            all.give_up();
         }
     }
 

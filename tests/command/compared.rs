@@ -84,6 +84,28 @@ fn as_json_it_is_the_same() {
     assert_eq!(found["stacks"][0], stack);
 }
 
+/// As after a reset of the device.
+#[test]
+fn contexts_that_were_there_one_after_the_other_do_not_add_up() {
+    let fixture = fixture("diff_contexts");
+    let before = statistics();
+    fixture.write_whole("a.json", &before);
+    for (ended, code) in [(2000, 0), (2001, 1)] {
+        let mut after = before.clone();
+        let mut context = after["arenas"][0].clone();
+        context["made_unix_ms"] = 2000.into();
+        after["arenas"][0]["made_unix_ms"] = 1000.into();
+        after["arenas"][0]["ended_unix_ms"] = ended.into();
+        after["arenas"].as_array_mut().unwrap().push(context);
+        fixture.write_whole("b.json", &after);
+        let answer = fixture.ask(&["diff", "--json", "--fail-over", "0", "a.json", "b.json"]);
+        assert_eq!((answer.code, &*answer.errors), (Some(code), ""));
+        let found: Value = serde_json::from_str(&answer.out).unwrap();
+        let of_sizes = found["sizes"].as_array().unwrap();
+        assert_eq!(of_sizes.is_empty(), code == 0, "{of_sizes:?}");
+    }
+}
+
 /// A recording in which an allocation of so many MiB is the largest.
 fn recorded(mib: u64) -> Vec<u8> {
     const CHUNK: u64 = 1 << 30;

@@ -295,7 +295,28 @@ fn a_ring_has_the_end_and_all_that_is_held() {
         let told = &outcome.stats()["recording"];
         assert_eq!(told["state"], "ended");
         assert_eq!(told["oldest_lost"], true);
+        let (first, last) = reserved_over_time(&place.file());
+        assert!(first > last / 2, "{first} {last}");
     }
+}
+
+/// What was reserved of the device at the first and the last step that is told of it.
+fn reserved_over_time(recording: &Path) -> (u64, u64) {
+    let words = ["export", "--format", "perfetto"];
+    let mut command = Command::new(stage::command());
+    let output = command.args(words).arg(recording).output().unwrap();
+    let trace: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let points = trace["traceEvents"].as_array().unwrap().iter();
+    let mut counters = points.filter(|point| point["ph"] == "C");
+    let reserved = |point: &Value| {
+        let parts = ["live", "limbo", "cached"];
+        parts
+            .map(|part| point["args"][part].as_u64().unwrap())
+            .iter()
+            .sum()
+    };
+    let first = counters.next().map(reserved).unwrap();
+    (first, counters.next_back().map(reserved).unwrap())
 }
 
 /// A bound for the size of files ends a recording, and not the program; so does a

@@ -96,6 +96,25 @@ fn ranks_stand_in_one_table() {
     assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
 }
 
+/// As after a reset of the device.
+#[test]
+fn peaks_of_contexts_one_after_the_other_do_not_add_up() {
+    let mut arena = ArenaReport::default();
+    arena.stats.live.add(Bytes::mib(300));
+    arena.stats.ooms = 1;
+    for (ended, sum) in [(2000, "300.0 MiB"), (2001, "600.0 MiB")] {
+        let mut twice = of_rank(0, &[arena.clone(), arena.clone()]);
+        twice["arenas"][0]["made_unix_ms"] = 1000.into();
+        twice["arenas"][0]["ended_unix_ms"] = ended.into();
+        twice["arenas"][1]["made_unix_ms"] = 2000.into();
+        let (_, out, errors) = merged(&[("a.json", twice.to_string())]);
+        let told = out.lines().find(|line| line.starts_with(" sum")).unwrap();
+        let words: Vec<&str> = told.split_whitespace().collect();
+        assert_eq!(words[1..3].join(" "), sum, "{out}{errors}");
+        assert_eq!(words[7], "2", "{out}");
+    }
+}
+
 #[test]
 fn contexts_of_a_device_and_processes_of_a_rank_have_their_rows() {
     let arena = |device| ArenaReport {

@@ -37,6 +37,42 @@ pub(super) fn loaded<'a>(
     config::load(pairs, Host::default())
 }
 
+/// When a context was there, in Unix time in ms.
+#[derive(Copy, Clone)]
+pub(super) struct Lifetime {
+    /// 0 in older files.
+    pub(super) made: u64,
+    /// If it ended before the process.
+    pub(super) ended: Option<u64>,
+}
+
+/// Those that were there when the one at this place was made, and itself. Of one moment, they
+/// are in the order in which they were made.
+pub(super) fn there_with(lifetimes: &[Lifetime], new: usize) -> Vec<usize> {
+    let made = lifetimes[new].made;
+    let there = |&at: &usize| {
+        let other = lifetimes[at];
+        let is_gone = other.ended.is_some_and(|ended| ended <= made);
+        let is_made = other.made < made || (other.made == made && at < new);
+        at == new || (is_made && !is_gone)
+    };
+    (0..lifetimes.len()).filter(there).collect()
+}
+
+/// The largest sum over contexts that were there together, and which those are.
+pub(super) fn most_together(
+    lifetimes: &[Lifetime],
+    bytes: impl Fn(usize) -> u64,
+) -> (u64, Vec<usize>) {
+    // What is there only changes for the more where one is made.
+    let sets = (0..lifetimes.len()).map(|new| there_with(lifetimes, new));
+    let sums = sets.map(|set| {
+        let sum = set.iter().fold(0, |sum, &at| bytes(at).saturating_add(sum));
+        (sum, set)
+    });
+    sums.max_by_key(|(sum, _)| *sum).unwrap_or_default()
+}
+
 /// The version alone, so that a newer file is recognised.
 #[derive(Deserialize)]
 struct Version {

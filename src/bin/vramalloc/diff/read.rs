@@ -12,7 +12,7 @@ use super::super::output::{is_stream, of_file, plain, say};
 use super::super::owners::Owned;
 use super::super::progress::Progress;
 use super::super::stacks::{At, CallStacks, OldStacks, Stacks};
-use super::super::statistics;
+use super::super::statistics::{self, Lifetime, most_together};
 use super::super::symbols::Symbols;
 
 /// The part of a file that is compared.
@@ -44,11 +44,23 @@ fn yes() -> bool {
 struct Context {
     device: u64,
     #[serde(default)]
+    made_unix_ms: u64,
+    ended_unix_ms: Option<u64>,
+    #[serde(default)]
     ooms: u64,
     live_bytes: Level,
     reserved_bytes: Level,
     #[serde(default)]
     size_classes: Vec<Sizes>,
+}
+
+impl Context {
+    fn lifetime(&self) -> Lifetime {
+        Lifetime {
+            made: self.made_unix_ms,
+            ended: self.ended_unix_ms,
+        }
+    }
 }
 
 #[derive(Copy, Clone, Deserialize)]
@@ -83,7 +95,7 @@ impl RankName {
     }
 }
 
-/// The peaks of one device. If it had several contexts, or a rank several
+/// The peaks of one device. If it had several contexts at a time, or a rank several
 /// processes, they are sums, which need not have been at one moment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Peaks {
@@ -205,11 +217,23 @@ impl Side {
         let mut peaks = |device: u64, change: &dyn Fn(&mut Peaks)| {
             change(self.peaks.entry((rank.clone(), device)).or_default());
         };
+        let mut devices: BTreeMap<u64, Vec<&Context>> = BTreeMap::new();
         for context in &run.arenas {
-            peaks(context.device, &|peaks| {
-                peaks.live = peaks.live.saturating_add(context.live_bytes.peak);
-                peaks.reserved = peaks.reserved.saturating_add(context.reserved_bytes.peak);
+            devices.entry(context.device).or_default().push(context);
+        }
+        for (&device, contexts) in &devices {
+            let lifetimes: Vec<Lifetime> = contexts.iter().map(|one| one.lifetime()).collect();
+            let (live, there) = most_together(&lifetimes, |at| contexts[at].live_bytes.peak);
+            let (reserved, _) = most_together(&lifetimes, |at| contexts[at].reserved_bytes.peak);
+            peaks(device, &|peaks| {
+                peaks.live = peaks.live.saturating_add(live);
+                peaks.reserved = peaks.reserved.saturating_add(reserved);
             });
+            for class in there.iter().flat_map(|&at| &contexts[at].size_classes) {
+                let largest = class.up_to_bytes.unwrap_or(u64::MAX);
+                let bytes = self.sizes.entry(largest).or_default();
+                *bytes = bytes.saturating_add(class.peak_bytes);
+            }
         }
         for family in &run.families {
             peaks(family.device, &|peaks| {
@@ -220,13 +244,6 @@ impl Side {
         for one in &run.owners {
             let sum = self.owners.entry(plain(one.called())).or_default();
             *sum = sum.saturating_add(one.peak_bytes);
-        }
-        for context in &run.arenas {
-            for class in &context.size_classes {
-                let largest = class.up_to_bytes.unwrap_or(u64::MAX);
-                let bytes = self.sizes.entry(largest).or_default();
-                *bytes = bytes.saturating_add(class.peak_bytes);
-            }
         }
         let began = run.started_unix_ms / 1000;
         let stacks = Stacks::new(run.call_stacks, run.snapshot, began, symbols);

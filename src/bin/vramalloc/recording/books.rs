@@ -89,6 +89,11 @@ const MOST_DEVICES: u32 = 1024;
 /// its own number.
 pub(super) type Where = (String, Option<u32>);
 
+/// All that is held was told anew.
+pub(super) fn ends_telling(entry: &Entry) -> bool {
+    matches!(entry.found, Found::Mark(Mark::Telling { begins: false }))
+}
+
 /// All that is held is being told, by one thread; another may do the same meanwhile.
 struct Telling {
     thread: u32,

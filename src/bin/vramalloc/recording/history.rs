@@ -17,7 +17,7 @@ use vramalloc_core::recording::{Entry, Found, Mark, RecordReader, Standing};
 use vramalloc_core::stats::{Action, StackId, size_class};
 use vramalloc_core::{Address, Bytes};
 
-use super::books::{Books, DEVICE, Held, Where};
+use super::books::{Books, DEVICE, Held, Where, ends_telling};
 use super::callers::Told;
 use super::layout;
 use super::summary::{self, Of};
@@ -163,11 +163,6 @@ fn survey<R: Read + Seek>(file: &mut R) -> Result<Survey, String> {
         }
     }
     Ok(survey)
-}
-
-/// All that is held was told anew.
-fn ends_telling(entry: &Entry) -> bool {
-    matches!(entry.found, Found::Mark(Mark::Telling { begins: false }))
 }
 
 fn arena_of(entry: &Entry) -> u32 {

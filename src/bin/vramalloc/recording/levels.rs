@@ -4,7 +4,7 @@ use std::io::{Read, Seek};
 
 use vramalloc_core::recording::{Entry, Found, Mark, RecordReader};
 
-use super::books::Books;
+use super::books::{Books, DEVICE, ends_telling};
 use super::summary::Of;
 use crate::snapshot::steps::{DeviceSteps, Step, Steps, Thinned};
 
@@ -17,6 +17,20 @@ struct Told {
     failed: Vec<(u64, u64)>,
 }
 
+impl Told {
+    /// What the books hold of it.
+    fn step(&mut self, time_us: u64, books: &Books, device: u32) {
+        if let Some(sum) = books.sums.get(&(DEVICE.to_owned(), Some(device))) {
+            self.steps.push(Step {
+                time_us,
+                live: sum.live,
+                limbo: sum.limbo,
+                reserved: sum.reserved,
+            });
+        }
+    }
+}
+
 /// The steps of each device.
 ///
 /// # Errors
@@ -24,9 +38,18 @@ struct Told {
 pub(super) fn steps<R: Read + Seek>(file: R) -> Result<Steps, String> {
     let mut reader = RecordReader::open(file).map_err(|error| error.to_string())?;
     let mut books = Books::default();
-    let mut devices = Vec::new();
+    let mut devices: Vec<Told> = Vec::new();
+    let mut is_known = false;
     while let Some(entry) = reader.next_entry().map_err(|error| error.to_string())? {
         books.enter(&entry);
+        // What a ring held from before its first event is known from here on.
+        if ends_telling(&entry) && reader.begins_late() && !is_known {
+            is_known = true;
+            for (device, told) in (0..).zip(&mut devices) {
+                told.steps = Thinned::new(MOST);
+                told.step(entry.time_us, &books, device);
+            }
+        }
         enter(&entry, &books, &mut devices);
     }
     if devices.is_empty() {
@@ -63,14 +86,7 @@ fn enter(entry: &Entry, books: &Books, devices: &mut Vec<Told>) {
     };
     match &entry.found {
         Found::Event { .. } | Found::Mark(Mark::Ended) => {
-            if let Some(sum) = books.sums.get(&books.place(arena)) {
-                told.steps.push(Step {
-                    time_us: entry.time_us,
-                    live: sum.live,
-                    limbo: sum.limbo,
-                    reserved: sum.reserved,
-                });
-            }
+            told.step(entry.time_us, books, device);
         }
         Found::Mark(Mark::Oom { size, .. }) => told.failed.push((entry.time_us, size.get())),
         Found::Mark(_) => {}

@@ -12,6 +12,7 @@ use super::super::grid::{Column, Grid};
 use super::super::lines::Lines;
 use super::super::output::plain;
 use super::super::screen::PROSE;
+use super::super::statistics::{Lifetime, most_together, there_with};
 use super::super::units::{bytes, count, duration, share};
 use super::file::{Arena, File, Gauge};
 use super::owners::{self, Owner};
@@ -64,9 +65,13 @@ impl DeviceBrief {
         // What the others held went with their contexts. Where all have ended, it is what was
         // there at last.
         let is_any_there = arenas.iter().any(|arena| arena.ended.is_none());
+        let lifetimes: Vec<Lifetime> = arenas.iter().map(|arena| arena.lifetime()).collect();
         let newest = (0..arenas.len()).max_by_key(|&at| arenas[at].made);
         let there: Vec<&Arena> = match newest {
-            Some(newest) if !is_any_there => there_with(&arenas, newest).collect(),
+            Some(newest) if !is_any_there => {
+                let there = there_with(&lifetimes, newest).into_iter();
+                there.map(|at| arenas[at]).collect()
+            }
             _ => (arenas.iter().copied())
                 .filter(|arena| arena.ended.is_none())
                 .collect(),
@@ -74,9 +79,9 @@ impl DeviceBrief {
         let now = |of: fn(&Arena) -> u64| {
             (there.iter()).fold(0_u64, |sum, arena| sum.saturating_add(of(arena)))
         };
-        let gauge = |current, peak| Gauge {
+        let gauge = |current, peak: fn(&Arena) -> u64| Gauge {
             current: now(current),
-            peak: together(&arenas, peak),
+            peak: most_together(&lifetimes, |at| peak(arenas[at])).0,
         };
         let total = arenas.iter().find_map(|arena| arena.device_total);
         let (past_pool_bytes, refused) = past::on(file, device);
@@ -220,28 +225,6 @@ fn too_small(file: &File, there: &[&Arena]) -> Option<u64> {
     having
         .map(|arena| Some(spread::spread(file, arena)?.useless))
         .sum()
-}
-
-/// The most of a sum over those arenas that were there together.
-fn together(arenas: &[&Arena], of: fn(&Arena) -> u64) -> u64 {
-    // The arenas that are there only change for the more where one is made.
-    let sums = (0..arenas.len()).map(|new| {
-        let there = there_with(arenas, new);
-        there.fold(0_u64, |sum, arena| sum.saturating_add(of(arena)))
-    });
-    sums.max().unwrap_or(0)
-}
-
-/// Those that were there when the one at this place was made, and itself. Of one moment, they
-/// are in the order in which they were made.
-fn there_with<'a>(arenas: &'a [&Arena], new: usize) -> impl Iterator<Item = &'a Arena> {
-    let made = arenas[new].made;
-    let others = arenas.iter().enumerate().filter(move |(at, other)| {
-        let is_gone = other.ended.is_some_and(|ended| ended <= made);
-        let is_made = other.made < made || (other.made == made && *at < new);
-        *at == new || (is_made && !is_gone)
-    });
-    others.map(|(_, arena)| *arena)
 }
 
 fn saved([saved, made]: [u64; 2]) -> String {

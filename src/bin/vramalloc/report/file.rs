@@ -15,7 +15,7 @@ use vramalloc_core::stats::Metric;
 use super::super::owners::Owned;
 use super::super::pauses::Pauses;
 use super::super::stacks::{CallStacks, Stacks};
-use super::super::statistics::{self, Setting};
+use super::super::statistics::{self, Lifetime, Setting};
 use super::super::symbols::Symbols;
 use super::ooms::Oom;
 use super::owners::Elsewhere;
@@ -257,6 +257,13 @@ impl Memory {
 }
 
 impl Arena {
+    pub(super) fn lifetime(&self) -> Lifetime {
+        Lifetime {
+            made: self.made,
+            ended: self.ended,
+        }
+    }
+
     /// Time spent in calls of these kinds, in ns.
     pub(super) fn driver_ns(&self, kinds: &[&str]) -> u64 {
         let of_kind = |kind: &str| kinds.is_empty() || kinds.contains(&kind);

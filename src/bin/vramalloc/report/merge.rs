@@ -10,6 +10,7 @@ use super::super::gloss;
 use super::super::grid::{Column, Grid};
 use super::super::lines::Lines;
 use super::super::output::plain;
+use super::super::statistics::{Lifetime, most_together};
 use super::super::units::{bytes, duration, share};
 use super::failed;
 use super::file::{Arena, File};
@@ -35,6 +36,8 @@ struct Figure {
     of: fn(&Arena) -> u64,
     written: fn(u64) -> String,
     told: &'static str,
+    /// Contexts that were there one after the other do not add up.
+    is_level: bool,
     /// If no rank reaches this value, differences do not matter.
     least: u64,
 }
@@ -44,36 +47,42 @@ const FIGURES: [Figure; 6] = [
         of: |arena| arena.live.peak,
         written: bytes,
         told: "live memory at the peak",
+        is_level: true,
         least: 64 << 20,
     },
     Figure {
         of: |arena| arena.reserved.peak,
         written: bytes,
         told: "reserved memory at the peak",
+        is_level: true,
         least: 64 << 20,
     },
     Figure {
         of: |arena| arena.limbo.peak,
         written: bytes,
         told: "limbo at the peak",
+        is_level: true,
         least: 64 << 20,
     },
     Figure {
         of: |arena| arena.ooms,
         written: |count| count.to_string(),
         told: "requests out of memory",
+        is_level: false,
         least: 1,
     },
     Figure {
         of: |arena| arena.wait_ns,
         written: duration,
         told: "time in waits",
+        is_level: false,
         least: 100_000_000,
     },
     Figure {
         of: |arena| arena.driver_ns(&[]),
         written: duration,
         told: "time in the driver",
+        is_level: false,
         least: 100_000_000,
     },
 ];
@@ -111,7 +120,7 @@ pub(super) fn merged(files: &mut [Named]) -> Result<String, Vec<String>> {
     }
     if !rows.is_empty() {
         out.exact("");
-        table(&rows, &mut out);
+        table(&rows, files, &mut out);
         out.exact("");
         first_to_fail(files, &mut out);
         imbalance(&rows, &mut out);
@@ -231,7 +240,7 @@ const TABLE: [Column; 3 + FIGURES.len()] = [
     Column::number("driver").spare(2),
 ];
 
-fn table(rows: &[Row<'_>], out: &mut Lines) {
+fn table(rows: &[Row<'_>], files: &[Named], out: &mut Lines) {
     let mut grid = Grid::new(&TABLE);
     let mut line = |first: [&str; 3], values: [u64; FIGURES.len()]| {
         let written = FIGURES.iter().zip(values);
@@ -250,10 +259,34 @@ fn table(rows: &[Row<'_>], out: &mut Lines) {
             all
         })
     };
-    line(["sum", "", ""], all(0, u64::saturating_add));
+    line(
+        ["sum", "", ""],
+        FIGURES.each_ref().map(|figure| sum(files, figure)),
+    );
     line(["max", "", ""], all(0, u64::max));
     line(["min", "", ""], all(u64::MAX, u64::min));
     grid.write(0, out);
+}
+
+/// A figure of all ranks together.
+fn sum(files: &[Named], figure: &Figure) -> u64 {
+    let devices = files.iter().flat_map(|Named { file, .. }| {
+        let of = |device| {
+            file.arenas
+                .iter()
+                .filter(move |arena| arena.device == device)
+        };
+        file.devices().map(move |device| of(device).collect())
+    });
+    let sums = devices.map(|arenas: Vec<&Arena>| {
+        if !figure.is_level {
+            let values = arenas.iter().map(|arena| (figure.of)(arena));
+            return values.fold(0, u64::saturating_add);
+        }
+        let lifetimes: Vec<Lifetime> = arenas.iter().map(|arena| arena.lifetime()).collect();
+        most_together(&lifetimes, |at| (figure.of)(arenas[at])).0
+    });
+    sums.fold(0, u64::saturating_add)
 }
 
 /// The rank of a row, and if it has several rows what distinguishes this one.

@@ -26,7 +26,7 @@ pub use change::Unchanged;
 pub use load::{Effective, Host, Loaded, check, check_all, load};
 pub(crate) use names::strategy_name;
 pub use names::{free_syncs, strategies};
-pub use sources::{NOTES, variable};
+pub use sources::{NOTES, STATS_BY_RUN, variable};
 pub use table::{OPTIONS, OptionRow, Role, Torch, find};
 pub use target::StatsTarget;
 pub use types::{

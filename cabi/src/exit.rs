@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use vramalloc_core::config::{Loaded, StatsTarget};
 use vramalloc_core::stats::Note;
 
-use crate::pools::background;
+use crate::pools::{background, device};
 use crate::process::ending::ProcessEnd;
 use crate::process::outside::with_handlers_held;
 use crate::process::say::warn;
@@ -33,12 +33,15 @@ static AT_END: extern "C" fn() = ended;
 /// system calls may be ended by one that it does not make, so it is let be unless
 /// somebody has asked for statistics.
 fn is_there_work() -> bool {
-    let is_asked_for = |loaded: &Loaded| {
+    let is_given = |loaded: &Loaded| {
         let mut echo = loaded.echo.iter();
         let is_given = echo.any(|option| option.key == "stats" && option.origin != "default");
         is_given && loaded.settings.stats != StatsTarget::Off
     };
-    process::started().is_some_and(|start| !start.is_sandboxed() || process::options(is_asked_for))
+    process::started().is_some_and(|start| {
+        let is_asked_for = || !start.has_stats_by_run && process::options(is_given);
+        !start.is_sandboxed() || is_asked_for()
+    })
 }
 
 /// Runs when the process begins to end, while the driver is there: it was there before
@@ -55,10 +58,18 @@ extern "C" fn end_early() {
     if process::started().is_none() || !process::is_own_process() {
         return;
     }
-    if ending.count_threads() && !guard::is_serving() {
-        // As in `end`.
-        let _caught = catch_unwind(dump::write_early);
+    let has_threads = ending.count_threads();
+    if guard::is_serving() {
+        return;
     }
+    // As in `end`.
+    let _caught = catch_unwind(|| {
+        // Later the driver does not tell.
+        device::look_at_uses(device::pools());
+        if has_threads {
+            dump::write_early();
+        }
+    });
 }
 
 /// Runs at the end of the process: removes what others could open, and writes

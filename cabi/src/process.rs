@@ -31,7 +31,7 @@ use std::time::SystemTime;
 
 use spin::mutex::SpinMutex;
 use spin::rwlock::RwLock;
-use vramalloc_core::config::{self, Host, Loaded};
+use vramalloc_core::config::{self, Host, Loaded, STATS_BY_RUN};
 use vramalloc_core::patience::Brief;
 use vramalloc_core::stats::{self, Note, Process};
 
@@ -53,6 +53,8 @@ pub(crate) struct Start {
     mark: mark::Mark,
     /// Whether system calls were filtered already.
     was_filtered: bool,
+    /// Nobody but `vramalloc run` has said where the statistics go.
+    pub(crate) has_stats_by_run: bool,
     /// Where `vramalloc run` wants notes about the process.
     pub(crate) notes: Option<PathBuf>,
 }
@@ -263,6 +265,7 @@ pub(crate) fn start() -> &'static Start {
         process: AtomicU32::new(std::process::id()),
         mark: mark::Mark::here(),
         was_filtered: sandbox::any(),
+        has_stats_by_run: std::env::var_os(STATS_BY_RUN).is_some(),
         notes: notes::place(),
     };
     // Of several threads that race here one wins; only it has effects.

@@ -93,6 +93,7 @@ impl<D: Driver> Arena<D> {
                 return Ok(address);
             }
             if !waited {
+                self.release_held_up();
                 break;
             }
         }

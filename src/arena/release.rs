@@ -193,6 +193,20 @@ impl<D: Driver> Arena<D> {
         self.release(ArenaState::take_idle)
     }
 
+    /// Gives the chunks back that no live block holds, and of which something is in limbo that
+    /// other contexts hold up: what a program frees beside one that is busy for long would
+    /// fill the device. The driver's own free, which the program would have made for each,
+    /// does not wait for them. Nothing where another thread is on the ladder.
+    pub(super) fn release_held_up(&self) {
+        let has_others = !self.driver.is_alone() && !self.strategy.has_soft_limit();
+        if !has_others || self.holds() || !self.driver.may_fence() {
+            return;
+        }
+        if let Some(_guard) = self.try_enter_ladder() {
+            self.release(|state| state.let_go(Heap::take_idle_in_limbo));
+        }
+    }
+
     /// Gives everything that no live block holds back to the driver, for a call
     /// of the program's to CUDA that found no memory, and returns how many bytes
     /// that were. That call need not wait for the device, so this waits for

@@ -22,13 +22,23 @@ const CONF: &str = "VRAMALLOC_CONF";
 /// run`, which sets it.
 pub const NOTES: &str = "VRAMALLOC_RUN";
 
+/// The variable that says that the name of the statistics is one that `vramalloc run` chose,
+/// which sets it.
+pub const STATS_BY_RUN: &str = "VRAMALLOC_RUN_STATS";
+
 /// The option for which schedulers have variables, and that for single devices.
 const LIMIT: &str = "limit";
 const DEVICE_LIMITS: &str = "device_limits";
 
 /// Our variables that are not options. The command reads the second and
 /// the third, and sets the last.
-const OTHERS: &[&str] = &[CONF, "VRAMALLOC_LIBRARY", "VRAMALLOC_PYTHON", NOTES];
+const OTHERS: &[&str] = &[
+    CONF,
+    "VRAMALLOC_LIBRARY",
+    "VRAMALLOC_PYTHON",
+    NOTES,
+    STATS_BY_RUN,
+];
 
 /// Where a text was given; a later source beats an earlier one.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -67,13 +67,26 @@ impl Heap {
     /// was freed from another context stays: the program's free would have
     /// waited for that context too.
     pub(crate) fn take_idle(&mut self) -> Vec<LeftChunk> {
+        self.take_idle_if(|_, _| true)
+    }
+
+    /// The same of those of which something is in limbo.
+    pub(crate) fn take_idle_in_limbo(&mut self) -> Vec<LeftChunk> {
+        self.take_idle_if(|heap, chunk| {
+            let mut blocks = heap.blocks.walk(chunk.first);
+            blocks.any(|(_, block)| block.state == State::Limbo)
+        })
+    }
+
+    fn take_idle_if(&mut self, is_wanted: impl Fn(&Heap, &Chunk) -> bool) -> Vec<LeftChunk> {
         let stays = |chunk: &Chunk| {
             let mut blocks = self.blocks.walk(chunk.first);
             blocks.any(|(_, block)| block.is_used_elsewhere())
         };
+        let leaves = |chunk: &Chunk| chunk.live == 0 && !chunk.kept && !stays(chunk);
         let chunks = self.chunks.iter();
         let idle: Vec<ChunkId> = chunks
-            .filter(|(_, chunk)| chunk.live == 0 && !chunk.kept && !stays(chunk))
+            .filter(|(_, chunk)| leaves(chunk) && is_wanted(self, chunk))
             .map(|(id, _)| id)
             .collect();
         self.take_enough(idle, Bytes::MAX)

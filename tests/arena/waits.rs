@@ -91,6 +91,10 @@ impl Driver for Accompanied {
         Ok(!self.other_runs.load(Ordering::Relaxed) && self.inner.reached(fence)?)
     }
 
+    fn is_alone(&self) -> bool {
+        false
+    }
+
     fn wait(&self, fence: &Self::Fence, whose: Whose) -> Result<bool, Code> {
         self.inner.wait(fence, whose)?;
         Ok(self.wait_for_other(whose))
@@ -149,6 +153,26 @@ fn the_work_of_others_is_not_waited_for() {
             assert_eq!(driver.waits_for_other.load(Ordering::Relaxed), 0);
             assert!(driver.other_runs.load(Ordering::Relaxed));
         }
+    }
+}
+
+/// What waits for a context that works for ever goes to the driver's own free, which does
+/// not, long before the device is full.
+#[test]
+fn what_others_hold_up_does_not_fill_the_device() {
+    for free_sync in [FreeSync::Deferred, FreeSync::Strict] {
+        let config = Config {
+            free_sync,
+            ..plain(StrategyKind::AutoGrowth)
+        };
+        let arena = accompanied(&config, Bytes::gib(16));
+        for size in (1..=8).cycle().take(1000) {
+            let block = arena.allocate(Bytes::mib(size)).unwrap();
+            arena.free(block).unwrap();
+        }
+        let reserved = arena.stats().reserved.peak;
+        assert!(reserved <= Bytes::mib(100), "{free_sync:?}: {reserved}");
+        assert!(arena.driver().other_runs.load(Ordering::Relaxed));
     }
 }
 

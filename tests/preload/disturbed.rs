@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::process::Command;
 
 use vramalloc_tests::outside::{Place, Talk, has_ended, said, until};
-use vramalloc_tests::stage::{Kind, Run};
+use vramalloc_tests::stage::{self, Kind, Run};
 
 const SIGSYS: i32 = 31;
 
@@ -102,6 +102,44 @@ fn a_program_in_a_strict_sandbox_ends_as_bare() {
         let asked = Run::preloaded("disturbed", kind).conf("stats:x.json");
         assert_eq!(strict(asked).code(), -SIGSYS);
     }
+}
+
+/// Nor in between, nor because it was started by `vramalloc run`, which names a file.
+#[test]
+fn a_program_in_a_strict_sandbox_runs_as_bare() {
+    let place = Place::new();
+    let run = disturbed(&place).arg("sealed").env("SIM_CUDA_REPORT", "");
+    let took = "took 3 MiB\ntook 100 MiB\n";
+    let outcome = run.env("VRAMALLOC_STATS_INTERVAL_S", "1").go();
+    assert_eq!((outcome.code(), &*outcome.stdout), (0, took));
+    let output = Command::new(stage::command())
+        .args([
+            "run",
+            "--library",
+            &stage::library().to_string_lossy(),
+            "--",
+        ])
+        .arg(stage::built().join("target/programs/disturbed.dynamic"))
+        .arg("sealed")
+        .env("LD_LIBRARY_PATH", stage::simulated_cuda())
+        .env("SIM_CUDA_REPORT", "")
+        .env("VRAMALLOC_IPC_DIR", &place.0)
+        .current_dir(&place.0)
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), took);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+}
+
+/// What the program has for each thread takes no room from the work of ours.
+#[test]
+fn a_program_with_much_for_each_thread_is_told_of_in_between() {
+    let place = Place::new();
+    let run = disturbed(&place).arg("idle").conf("stats_interval_s:1");
+    let outcome = run.go();
+    outcome.quiet(0);
+    assert_eq!(outcome.stats()["final"], true);
 }
 
 /// Only then is its number no thread's.

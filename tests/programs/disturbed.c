@@ -4,9 +4,12 @@
  *   before     sandboxes itself, and then takes memory
  *   after      takes memory, sandboxes itself, and takes more
  *   strict     the same, where no file can be opened from then on
+ *   sealed     the same, in all threads, and lives for two seconds more
  *   copy       makes a copy of itself that has the same process number, in a
  *              namespace of its own, and ends that
  *   leader     takes memory, ends its first thread, and takes more in another
+ *   idle       takes memory, with much that each thread has, and lives for two
+ *              seconds
  *   dump FILE  lets another thread write the statistics to this file, takes
  *              memory meanwhile, and says so
  */
@@ -24,6 +27,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* It lies at the foot of each thread's stack, also of the library's. */
+static _Thread_local volatile char much[1 << 20];
+
 static void take(size_t mib) {
     void *block;
     size_t available, total;
@@ -35,7 +41,7 @@ static void take(size_t mib) {
 
 /* Calls that the program itself does not make end it; if it is strict, those too
  * that whoever writes a file makes. */
-static void sandbox(int is_strict) {
+static void sandbox(int is_strict, unsigned flags) {
     enum { OF_FILES = 7 };
     const int deadly[] = {SYS_flock, SYS_mkdirat, SYS_unlinkat, SYS_fallocate,
                           SYS_process_vm_readv, SYS_process_vm_writev,
@@ -56,7 +62,7 @@ static void sandbox(int is_strict) {
     *next++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     struct sock_fprog program = {(unsigned short)(next - code), code};
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program))
         perror("seccomp");
 }
 
@@ -115,16 +121,25 @@ int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "";
     GPU(gpu_set_device(0));
     if (!strcmp(how, "before")) {
-        sandbox(0);
+        sandbox(0, 0);
         take(3);
     } else if (!strcmp(how, "after")) {
         take(3);
-        sandbox(0);
+        sandbox(0, 0);
         take(100);
     } else if (!strcmp(how, "strict")) {
         take(3);
-        sandbox(1);
+        sandbox(1, 0);
         take(100);
+    } else if (!strcmp(how, "sealed")) {
+        take(3);
+        sandbox(1, SECCOMP_FILTER_FLAG_TSYNC);
+        sleep(2);
+        take(100);
+    } else if (!strcmp(how, "idle")) {
+        much[0] = 1;
+        take(3);
+        sleep(2);
     } else if (!strcmp(how, "copy")) {
         copy();
         fflush(stdout);

@@ -13,12 +13,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{Builder, Scope, Thread};
 use std::time::{Duration, Instant};
-use std::{fs, io};
+use std::{fs, io, ptr};
 
+use crate::linker::resolve;
 use crate::process;
 use crate::process::outside::{set_signal_mask, signal_mask, with_signals_blocked};
 
-/// Bytes of stack for each.
+/// Bytes of stack for each, beside what the program has there for each thread.
 const STACK: usize = 256 << 10;
 
 /// The longest that a thread of ours may wait without a look.
@@ -115,7 +116,21 @@ fn usual_stack() -> usize {
 fn builder(name: &str) -> Builder {
     Builder::new()
         .name(format!("vramalloc-{name}"))
-        .stack_size(STACK)
+        .stack_size(STACK + variables())
+}
+
+/// The bytes at the foot of each thread's stack in which the C library keeps the variables
+/// that the program and its libraries have for each thread (static thread-local storage);
+/// nothing where it does not tell.
+fn variables() -> usize {
+    type Least = unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize;
+    let Some(least) = resolve::look_up(libc::RTLD_DEFAULT, c"__pthread_get_minstack") else {
+        return 0;
+    };
+    // SAFETY: the C library's function of that name has this type, and asks nothing of what it
+    // is given, as the standard library relies on.
+    let least = unsafe { std::mem::transmute::<usize, Least>(least)(ptr::null()) };
+    least.saturating_sub(libc::PTHREAD_STACK_MIN)
 }
 
 /// Starts a thread, which is left where it stands at the end of the process. Where it

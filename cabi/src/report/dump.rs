@@ -111,8 +111,9 @@ pub(crate) fn write_last(is_written: bool) {
 
 /// Writes a version in between; returns whether there may be another.
 pub(crate) fn write_between() -> bool {
-    // Nothing is there to be written, and a child would have the lock.
-    if !forking::is_used() {
+    // Nothing is there to be written, and a child would have the lock; or a file that is
+    // opened may be the end of the process, as the end of the thread may.
+    if !forking::is_used() || process::is_sandboxed() {
         return true;
     }
     let mut writer = writer();

@@ -12,7 +12,7 @@ use std::{env, fs, io};
 use clap::ValueHint;
 use clap::builder::PossibleValuesParser;
 use serde::Deserialize;
-use vramalloc_core::config::{self, Host, NOTES, StatsTarget};
+use vramalloc_core::config::{self, Host, NOTES, STATS_BY_RUN, StatsTarget};
 use vramalloc_core::stats::Process;
 
 use super::child::{self, Ended};
@@ -143,11 +143,14 @@ fn prepare(arguments: &Arguments, program: &[OsString]) -> Result<(Command, Stat
     let stated = environment.get(OsStr::new("VRAMALLOC_STATS")).cloned();
     let loaded = config::load(environment, Host::default());
     let mut stats = loaded.settings.stats;
-    let interval = loaded
-        .echo
-        .iter()
-        .find(|option| option.key == "stats_interval_s");
-    let is_open = interval.is_some_and(|option| option.origin == "default");
+    let is_open = |key: &str| {
+        let mut echo = loaded.echo.iter();
+        echo.any(|option| option.key == key && option.origin == "default")
+    };
+    match is_open("stats") {
+        true => command.env(STATS_BY_RUN, "1"),
+        false => command.env_remove(STATS_BY_RUN),
+    };
     let recorded = loaded.settings.record.file.as_deref().map(Path::new);
     if let Some(why) = recorded.and_then(target::refused) {
         return Err(format!("record: {why}"));
@@ -164,7 +167,7 @@ fn prepare(arguments: &Arguments, program: &[OsString]) -> Result<(Command, Stat
                 "{why}, so there will be no statistics; --stats names another place"
             ));
         }
-        if is_open && is_replaced(pattern) {
+        if is_open("stats_interval_s") && is_replaced(pattern) {
             command.env("VRAMALLOC_STATS_INTERVAL_S", INTERVAL_S);
         }
         // A value that cannot be read is left for the library to warn about.

@@ -92,6 +92,26 @@ fn blocks_are_shared_in_all_kinds_and_strategies() {
     }
 }
 
+/// Other hardware is given whole pages of the host alone, where the driver's own
+/// allocations of that size start.
+#[test]
+fn a_block_between_pages_is_refused_with_a_line() {
+    let asked = |run: Run| run.arg("hand_out").go();
+    let bare = asked(Run::bare("ranges", Kind::Driver));
+    assert_eq!(bare.quiet(0).stdout, "handle: 0\n");
+    let pool = |more| {
+        let options = format!("strategy:naive_best_fit,initial_gpu_memory_in_mb:256{more}");
+        asked(Run::preloaded("ranges", Kind::Driver).conf(&options))
+    };
+    let between = pool("");
+    assert_eq!(between.stdout, "handle: 1\n");
+    let [said] = between.said()[..] else {
+        panic!("{}", between.stderr);
+    };
+    assert!(said.contains("dedicated_min:1M"), "{said}");
+    assert_eq!(pool(",dedicated_min:1M").quiet(0).stdout, "handle: 0\n");
+}
+
 #[test]
 fn the_old_name_and_another_device_are_the_same() {
     for kind in Kind::each() {

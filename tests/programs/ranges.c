@@ -4,11 +4,14 @@
  * The answers must fit the block, agree with each other and stay as they are
  * while other memory comes and goes.
  *
- * A line that begins with "info" tells whether blocks begin allocations.
+ * A line that begins with "info" tells whether blocks begin allocations. With the
+ * argument hand_out it asks whether other hardware can be given a block.
  */
 #include "gpu.h"
 
 #include "find.h"
+
+#include <unistd.h>
 
 enum { CONTEXT = 1, KIND = 2, DEVICE = 3, ORDINAL = 9, START = 11, SIZE = 12, BLOCKS = 5 };
 
@@ -54,13 +57,32 @@ static void churn(void) {
             GPU(gpu_free(blocks[i]));
 }
 
-int main(void) {
+/* Whether other hardware can be given a block, beside one of an odd size. */
+static void hand_out(void) {
+    int (*hand)(int *, address, size_t, int, address) =
+        find("cuMemGetHandleForAddressRange");
+    void *whole, *odd, *block;
+    int file = -1;
+    GPU(gpu_malloc(&whole, 64 << 20));
+    GPU(gpu_free(whole));
+    GPU(gpu_malloc(&odd, (5 << 20) + 512));
+    GPU(gpu_malloc(&block, 8 << 20));
+    printf("handle: %d\n", hand(&file, (uintptr_t)block, 8 << 20, 1, 0));
+    if (file >= 0)
+        close(file);
+}
+
+int main(int argc, char **argv) {
     static const size_t sizes[BLOCKS] = {512, 100000, 3 << 20, 20 << 20,
                                          200 << 20};
     struct answers before[BLOCKS];
     void *blocks[BLOCKS], *context = NULL;
     int inside = 0, inner = 0, fitting = 0, kept = 0, holding = 0, first = 0;
     GPU(gpu_set_device(0));
+    if (argc > 1 && !strcmp(argv[1], "hand_out")) {
+        hand_out();
+        return 0;
+    }
     *(void **)&range = find("cuMemGetAddressRange_v2");
     *(void **)&attribute = find("cuPointerGetAttribute");
     *(void **)&attributes = find("cuPointerGetAttributes");

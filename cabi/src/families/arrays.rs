@@ -2,7 +2,8 @@
 //!
 //! What an array takes of the device is not told; it is at least its elements, and
 //! a third more for the levels of a mipmap: in whole pages of the device, or in
-//! steps of 64 KiB where several may share a page (measured, docs/gpu/h200.md). An
+//! steps of 64 KiB where several may share a page (measured of 16 KiB and 1 MiB,
+//! docs/gpu/h200.md). An
 //! array whose memory is mapped later takes none. Cost: see
 //! [`owned`](super::owned).
 
@@ -53,9 +54,13 @@ fn size_of(description: &ArrayDescription, is_mipmap: bool) -> Bytes {
     let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
     let levels = if is_mipmap { bytes / 3 } else { 0 };
     let size = Bytes::new(bytes.saturating_add(levels));
-    let is_shared = size.get() <= PAGE.get() / 2;
-    let step = if is_shared { GRAIN } else { PAGE };
-    size.round_up(step).unwrap_or(Bytes::MAX)
+    let grains = size.round_up(GRAIN).unwrap_or(Bytes::MAX);
+    match PAGE.get() / grains.get() {
+        0 | 1 => size.round_up(PAGE).unwrap_or(Bytes::MAX),
+        // Whether an array may lie in two pages is not known: what its page has no room for
+        // another of counts with it.
+        together => Bytes::new(PAGE.get() / together),
+    }
 }
 
 /// The bits of one channel of an element, by `CUarray_format`. A compressed
@@ -103,6 +108,7 @@ mod tests {
         // Compressed: half a byte for each element.
         assert_eq!(size([2048, 2048, 0], 0x91, 4), Bytes::mib(2));
         assert_eq!(size([10, 10, 0], 0x01, 1), GRAIN);
+        assert_eq!(size([700 << 10, 0, 0], 0x01, 1), Bytes::mib(1));
         // Large ones share no page.
         assert_eq!(size([3 << 20, 0, 0], 0x01, 1), Bytes::mib(4));
         assert_eq!(size([(1 << 20) + 1, 0, 0], 0x01, 1), Bytes::mib(2));

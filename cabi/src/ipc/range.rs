@@ -15,6 +15,7 @@ use crate::ipc::mappings;
 use crate::pools::device::DeviceArena;
 use crate::pools::{device, host_memory};
 use crate::process::guard::{Service, service};
+use crate::process::say::{Once, warn_once};
 use crate::types::{CUcontext, CUdeviceptr, CudaResult};
 
 /// An address without memory: the driver's answer is right for freed memory.
@@ -60,6 +61,9 @@ pub(crate) fn around(address: u64) -> Around {
     }
 }
 
+/// The page of most hosts.
+const HOST_PAGE: Bytes = Bytes::kib(4);
+
 /// Gives a range of memory to others: `ask` asks the driver for a handle of what is
 /// behind these addresses. Nothing of it is paused meanwhile, and none is had of what is
 /// being paused or resumed.
@@ -78,6 +82,14 @@ pub(crate) fn give_out(
     }
     let result = ask(address);
     arena.end_export(start, Bytes::new(if result == 0 { size } else { 0 }));
+    if result != 0 && !start.is_aligned(HOST_PAGE) {
+        warn_once(
+            Once::Unaligned,
+            "CUDA gives other hardware whole pages of the host alone, and refused a block of the \
+             pool that does not start at one; dedicated_min:1M gives requests from 1 MiB on \
+             allocations of their own, which do",
+        );
+    }
     result
 }
 

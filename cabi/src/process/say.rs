@@ -30,6 +30,8 @@ pub(crate) enum Once {
     Arenas = 256,
     /// A limit is for a device that is not there.
     NoDevice = 1024,
+    /// A block does not start where other hardware needs it.
+    Unaligned = 2048,
 }
 
 /// Prints a line, the first time that this happens.

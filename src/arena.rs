@@ -118,6 +118,8 @@ pub struct Arena<D: Driver> {
     follows_frees: bool,
     /// Whether idle memory is to go back at the program's next free.
     owes: AtomicBool,
+    /// Whether other contexts hold up more of what was freed than there is a budget for.
+    is_held_up: AtomicBool,
     /// Held by the thread on the out-of-memory ladder.
     ladder: Busy,
     /// Called at the end of calls; see [`Arena::followed_by`].
@@ -230,6 +232,7 @@ impl<D: Driver> Arena<D> {
             scattered: AtomicBool::new(false),
             holds: AtomicBool::new(false),
             owes: AtomicBool::new(false),
+            is_held_up: AtomicBool::new(false),
             ladder: Busy::new(),
             then: None,
             state: Lock::new(ArenaState::new(heap, Arc::clone(&hub), config, packing)),

@@ -13,10 +13,10 @@ use std::panic::catch_unwind;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vramalloc_core::config::{Loaded, StatsTarget};
+use vramalloc_core::config::StatsTarget;
 use vramalloc_core::stats::Note;
 
-use crate::pools::{background, device};
+use crate::pools::background;
 use crate::process::ending::ProcessEnd;
 use crate::process::outside::with_handlers_held;
 use crate::process::say::warn;
@@ -29,26 +29,11 @@ use crate::{families, ipc, page, recording};
 #[unsafe(link_section = ".fini_array")]
 static AT_END: extern "C" fn() = ended;
 
-/// Whether there is anything to be done at the end. A program that has filtered its
-/// system calls may be ended by one that it does not make, so it is let be unless
-/// somebody has asked for statistics.
-fn is_there_work() -> bool {
-    let is_given = |loaded: &Loaded| {
-        let mut echo = loaded.echo.iter();
-        let is_given = echo.any(|option| option.key == "stats" && option.origin != "default");
-        is_given && loaded.settings.stats != StatsTarget::Off
-    };
-    process::started().is_some_and(|start| {
-        let is_asked_for = || !start.has_stats_by_run && process::options(is_given);
-        !start.is_sandboxed() || is_asked_for()
-    })
-}
-
 /// Runs when the process begins to end, while the driver is there: it was there before
 /// the first request, and handlers run in the opposite order. Where other threads may
 /// ask for memory up to the end, the last version is written now.
 extern "C" fn ends() {
-    if is_there_work() {
+    if dump::may_write() {
         with_handlers_held(|| last_stack::run(end_early));
     }
 }
@@ -58,25 +43,17 @@ extern "C" fn end_early() {
     if process::started().is_none() || !process::is_own_process() {
         return;
     }
-    let has_threads = ending.count_threads();
-    if guard::is_serving() {
-        return;
+    if ending.count_threads() && !guard::is_serving() {
+        // As in `end`.
+        let _caught = catch_unwind(dump::write_early);
     }
-    // As in `end`.
-    let _caught = catch_unwind(|| {
-        // Later the driver does not tell.
-        device::look_at_uses(device::pools());
-        if has_threads {
-            dump::write_early();
-        }
-    });
 }
 
 /// Runs at the end of the process: removes what others could open, and writes
 /// the last version, if it is not written.
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn ended() {
-    if is_there_work() {
+    if dump::may_write() {
         with_handlers_held(|| last_stack::run(end));
     }
 }

@@ -274,7 +274,7 @@ pub(crate) fn remove() {
 impl Page {
     fn may_be_used(&self) -> bool {
         // A filter may end the process at a call that was harmless before.
-        if !self.left.load(Ordering::Relaxed) && sandbox::has_begun() {
+        if !self.left.load(Ordering::Relaxed) && process::has_sandboxed_itself() {
             self.left.store(true, Ordering::Relaxed);
         }
         !self.left.load(Ordering::Relaxed) && self.page.cells().is_here()

@@ -53,6 +53,8 @@ pub(crate) struct Start {
     mark: mark::Mark,
     /// Whether system calls were filtered already.
     was_filtered: bool,
+    /// Whether it could gain no privileges already.
+    had_given_up: bool,
     /// Nobody but `vramalloc run` has said where the statistics go.
     pub(crate) has_stats_by_run: bool,
     /// Where `vramalloc run` wants notes about the process.
@@ -62,7 +64,11 @@ pub(crate) struct Start {
 impl Start {
     /// Whether the program has filtered its system calls since.
     pub(crate) fn is_sandboxed(&self) -> bool {
-        !self.was_filtered && sandbox::any()
+        match self.was_filtered {
+            // Who adds a filter gives up privileges before, but for the administrator.
+            true => !self.had_given_up && sandbox::has_given_up_privileges(),
+            false => sandbox::any(),
+        }
     }
 }
 
@@ -182,12 +188,17 @@ pub(crate) fn rank() -> String {
 /// The options in force, once the program has changed one.
 static CHANGED: RwLock<Option<Box<Loaded>>, Brief> = RwLock::new(None);
 
+/// Whether the program has filtered its calls of the system since its first request.
+pub(crate) fn has_sandboxed_itself() -> bool {
+    started().is_some_and(Start::is_sandboxed)
+}
+
 /// Whether the program may have forbidden calls of the system that it does not make
 /// itself. What was so when this was asked first is remembered: later it may be forbidden
 /// to look.
 pub(crate) fn is_sandboxed() -> bool {
     static IS_BEFORE: OnceLock<bool> = OnceLock::new();
-    started().is_some_and(Start::is_sandboxed) || *IS_BEFORE.get_or_init(sandbox::is_in_force_now)
+    has_sandboxed_itself() || *IS_BEFORE.get_or_init(sandbox::is_in_force_now)
 }
 
 /// Whether a call of the system may be made that the program would not make itself, also
@@ -265,6 +276,7 @@ pub(crate) fn start() -> &'static Start {
         process: AtomicU32::new(std::process::id()),
         mark: mark::Mark::here(),
         was_filtered: sandbox::any(),
+        had_given_up: sandbox::has_given_up_privileges(),
         has_stats_by_run: std::env::var_os(STATS_BY_RUN).is_some(),
         notes: notes::place(),
     };

@@ -15,6 +15,7 @@ use crate::driver::{Driver, Whose};
 use crate::error::FreeError;
 use crate::heap::block::ChunkId;
 use crate::stats::Origin;
+use crate::sync::atomic::Ordering;
 use crate::thread_cache::{Entered, TryKeep};
 
 /// What happens to a block that the program frees.
@@ -96,11 +97,11 @@ impl<D: Driver> Arena<D> {
     /// The same of a block that no thread keeps.
     #[inline(never)]
     fn free_unkept(&self, address: Address) -> Result<(), FreeError> {
-        // The free waits for all that it closes.
-        let extent = if self.free_sync == FreeSync::Strict {
-            Extent::All
-        } else {
-            Extent::Share
+        // The free waits for all that it closes, or gives back.
+        let is_strict = self.free_sync == FreeSync::Strict;
+        let extent = match is_strict || self.is_held_up.load(Ordering::Relaxed) {
+            true => Extent::All,
+            false => Extent::Share,
         };
         let (freed, full) = self.leave_program(address, extent)?;
         let is_done = match freed {

@@ -93,7 +93,7 @@ impl<D: Driver> Arena<D> {
                 return Ok(address);
             }
             if !waited {
-                self.release_held_up();
+                self.note_held_up();
                 break;
             }
         }

@@ -27,6 +27,10 @@ use crate::recording::{ArenaOrder, Mark};
 use crate::strategy::Strategy;
 use crate::sync::atomic::Ordering;
 
+/// What part of the device others may hold up before some of it goes back, however little is
+/// live: enough for a program that waits for all its devices at each step.
+const HELD_UP_PART: u64 = 16;
+
 /// When idle chunks go back.
 pub(super) struct ReleasePolicy {
     /// After a free, all of it.
@@ -138,9 +142,13 @@ impl<D: Driver> Arena<D> {
         Some(self.release_idle_if(IfEnding::Leave))
     }
 
-    /// In a free of the program: gives back what is owed, and what lies idle beyond a limit
-    /// that was lowered.
+    /// In a free of the program: gives back what is owed, what others hold up, and what lies
+    /// idle beyond a limit that was lowered.
     pub(super) fn pay(&self) {
+        if self.is_held_up.load(Ordering::Relaxed) && self.driver.may_fence() {
+            self.is_held_up.store(false, Ordering::Relaxed);
+            self.release_held_up();
+        }
         let is_beyond = self.quota.is_beyond_limit() && !self.strategy.has_soft_limit();
         let owes = is_beyond || self.owes.load(Ordering::Relaxed);
         if owes && self.driver.may_fence() {
@@ -193,17 +201,34 @@ impl<D: Driver> Arena<D> {
         self.release(ArenaState::take_idle)
     }
 
-    /// Gives the chunks back that no live block holds, and of which something is in limbo that
-    /// other contexts hold up: what a program frees beside one that is busy for long would
-    /// fill the device. The driver's own free, which the program would have made for each,
-    /// does not wait for them. Nothing where another thread is on the ladder.
-    pub(super) fn release_held_up(&self) {
+    /// More is in limbo than its budget allows, and the own context is done with the oldest of
+    /// it: others hold that up. Where it is much, the next free gives some of it back, since a
+    /// request waits for nothing that came after the frees before it.
+    pub(super) fn note_held_up(&self) {
         let has_others = !self.driver.is_alone() && !self.strategy.has_soft_limit();
-        if !has_others || self.holds() || !self.driver.may_fence() {
+        if has_others && !self.held_up_too_much().is_zero() {
+            self.is_held_up.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// By how much what is in limbo is more than what is live and than a part of the device:
+    /// beside a context that is busy for long it would fill that.
+    fn held_up_too_much(&self) -> Bytes {
+        let part = Bytes::new(self.device_total().get() / HELD_UP_PART);
+        let state = self.state.lock();
+        let most = state.live_at_most().max(part);
+        state.counters.limbo().saturating_sub(most)
+    }
+
+    /// Gives so much back of what others hold up. The driver's own free does not wait for
+    /// them, and the program would have made one for each block.
+    fn release_held_up(&self) {
+        let excess = self.held_up_too_much();
+        if excess.is_zero() || self.holds() {
             return;
         }
         if let Some(_guard) = self.try_enter_ladder() {
-            self.release(|state| state.let_go(Heap::take_idle_in_limbo));
+            self.release(|state| state.let_go(|heap| heap.take_idle_in_limbo(excess)));
         }
     }
 

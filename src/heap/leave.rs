@@ -67,18 +67,23 @@ impl Heap {
     /// was freed from another context stays: the program's free would have
     /// waited for that context too.
     pub(crate) fn take_idle(&mut self) -> Vec<LeftChunk> {
-        self.take_idle_if(|_, _| true)
+        self.take_idle_if(|_, _| true, Bytes::MAX)
     }
 
-    /// The same of those of which something is in limbo.
-    pub(crate) fn take_idle_in_limbo(&mut self) -> Vec<LeftChunk> {
-        self.take_idle_if(|heap, chunk| {
+    /// The same of those of which something is in limbo, until they are so many bytes.
+    pub(crate) fn take_idle_in_limbo(&mut self, need: Bytes) -> Vec<LeftChunk> {
+        let waits = |heap: &Heap, chunk: &Chunk| {
             let mut blocks = heap.blocks.walk(chunk.first);
             blocks.any(|(_, block)| block.state == State::Limbo)
-        })
+        };
+        self.take_idle_if(waits, need)
     }
 
-    fn take_idle_if(&mut self, is_wanted: impl Fn(&Heap, &Chunk) -> bool) -> Vec<LeftChunk> {
+    fn take_idle_if(
+        &mut self,
+        is_wanted: impl Fn(&Heap, &Chunk) -> bool,
+        need: Bytes,
+    ) -> Vec<LeftChunk> {
         let stays = |chunk: &Chunk| {
             let mut blocks = self.blocks.walk(chunk.first);
             blocks.any(|(_, block)| block.is_used_elsewhere())
@@ -89,7 +94,7 @@ impl Heap {
             .filter(|(_, chunk)| leaves(chunk) && is_wanted(self, chunk))
             .map(|(id, _)| id)
             .collect();
-        self.take_enough(idle, Bytes::MAX)
+        self.take_enough(idle, need)
     }
 
     /// Takes out a direct allocation in limbo, unless it was freed from another

@@ -171,7 +171,8 @@ fn what_others_hold_up_does_not_fill_the_device() {
             arena.free(block).unwrap();
         }
         let reserved = arena.stats().reserved.peak;
-        assert!(reserved <= Bytes::mib(100), "{free_sync:?}: {reserved}");
+        // A sixteenth, and what waits for the miss that finds that.
+        assert!(reserved <= Bytes::mib(1200), "{free_sync:?}: {reserved}");
         assert!(arena.driver().other_runs.load(Ordering::Relaxed));
     }
 }

@@ -127,22 +127,6 @@ fn a_use_that_is_not_told_is_seen() {
     }
 }
 
-/// Nothing that another stream is done with is told as in use, however many there are.
-#[test]
-fn what_others_have_used_is_free_before_anything_else_is_asked() {
-    for how in ["many", "many, asked"] {
-        let outcome = Comes::First.run("api_streams", Kind::Dynamic).arg(how).go();
-        outcome.quiet(0).no_violations();
-        let said = ["", "told as free again: 1\n"][usize::from(how != "many")];
-        assert_eq!(outcome.stdout, said, "{}", outcome.what);
-        let stats = outcome.stats();
-        let arenas = stats["arenas"].as_array().unwrap();
-        assert!(arenas.iter().any(|arena| arena["frees"] == 64), "{stats}");
-        let live = |arena: &Value| arena["live_bytes"]["current"].clone();
-        assert!(arenas.iter().all(|arena| live(arena) == 0), "{stats}");
-    }
-}
-
 /// What the other device does may end only by what this thread does next.
 #[test]
 fn a_context_ends_beside_a_device_that_uses_its_block() {

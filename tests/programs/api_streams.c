@@ -86,28 +86,6 @@ static void two_streams(gpu_stream stream, gpu_stream other) {
     API(api.free(third));
 }
 
-/* Many that another stream uses are free when it is done, before anything else is asked:
- * in what is told, and in the statistics at the end. */
-static void many_uses(gpu_stream stream, gpu_stream other, int asks) {
-    enum { MANY = 64 };
-    size_t before, after, total;
-    void *blocks[MANY];
-    GPU(gpu_mem_info(&before, &total));
-    for (int i = 0; i < MANY; i++)
-        blocks[i] = api_get(SIZE, stream);
-    GPU(gpu_stream_sync(stream));
-    for (int i = 0; i < MANY; i++) {
-        GPU(gpu_fill(other, blocks[i], 2, WORDS, 0));
-        API(api_record(blocks[i], other));
-        API(api.free(blocks[i]));
-    }
-    GPU(gpu_sync());
-    if (!asks)
-        return;
-    GPU(gpu_mem_info(&after, &total));
-    printf("told as free again: %d\n", before - after <= 2 << 20);
-}
-
 /* CUDA's own free, which names the other stream: its work is before the free. */
 static void in_the_order_of_another(gpu_stream stream, gpu_stream other) {
     void *first = api_get(SIZE, stream);
@@ -475,10 +453,6 @@ int main(int count, char **arguments) {
     GPU(gpu_set_device(0));
     GPU(gpu_stream_create(&stream));
     GPU(gpu_stream_create(&other));
-    if (count > 2 && !strncmp(arguments[2], "many", 4)) {
-        many_uses(stream, other, !strcmp(arguments[2], "many, asked"));
-        return 0;
-    }
     refusals(stream);
     one_stream(stream, other);
     two_streams(stream, other);

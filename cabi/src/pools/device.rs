@@ -54,7 +54,7 @@ use regions::RegionPool;
 pub(crate) use regions::pool_for_thread;
 pub(crate) use reports::{arenas, reports};
 use settings::{config, watch};
-pub(crate) use told::{look_at_uses, told};
+pub(crate) use told::told;
 
 /// An arena over the real driver.
 pub(crate) type DeviceArena = vramalloc_core::Arena<RealDriver>;

@@ -3,27 +3,19 @@
 //! A filter may end the process at a call that the program itself never makes,
 //! so nothing is done then that can be left out. The filter of a container is
 //! no such thing: all its processes have it. Cost: two small files are read; a
-//! system call for [`has_begun`] and [`any`], two for [`none_came`], and one for
-//! [`is_in_force_now`] where there is no filter.
+//! system call for [`any`], two for [`none_came`], and one for [`is_in_force_now`]
+//! where there is no filter.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::text_of;
 
-/// Whether no filter at all was in force when that was asked. Relaxed: it
-/// stands for itself.
-static NONE_BEFORE: AtomicBool = AtomicBool::new(false);
-
-/// Whether this thread has more filters than its container gave it. That there are none
-/// is remembered for [`has_begun`].
+/// Whether this thread has more filters than its container gave it.
 pub(crate) fn is_in_force() -> bool {
-    let own = own_filters();
-    NONE_BEFORE.store(own == 0, Ordering::Relaxed);
-    are_more_than_given(own)
+    are_more_than_given(own_filters())
 }
 
-/// Whether the process has more filters than it was given, as of now; remembers nothing.
+/// The same, where it may be that a filter is in force that forbids to look.
 pub(crate) fn is_in_force_now() -> bool {
     any() && are_more_than_given(own_filters())
 }
@@ -42,12 +34,6 @@ fn are_more_than_given(own: u64) -> bool {
     own > 0 && own > given()
 }
 
-/// Whether one came into force since `is_in_force` found none. In a container
-/// with a filter of its own that is not known.
-pub(crate) fn has_begun() -> bool {
-    NONE_BEFORE.load(Ordering::Relaxed) && any()
-}
-
 /// Whether no filter came since this was asked first, as far as can be seen. One that adds
 /// to the container's is seen by what a process without rights has to give up before
 /// (`PR_SET_NO_NEW_PRIVS`). Where the container has done that too, nothing would be seen.
@@ -57,7 +43,8 @@ pub(crate) fn none_came() -> bool {
     now == *FIRST.get_or_init(|| now) && now != (true, true)
 }
 
-fn has_given_up_privileges() -> bool {
+/// Whether the process can gain no privileges, as who filters its calls must say before.
+pub(crate) fn has_given_up_privileges() -> bool {
     // SAFETY: has no conditions.
     unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) > 0 }
 }

@@ -15,7 +15,7 @@ use vramalloc_core::patience::Brief;
 use vramalloc_core::{Bytes, Code, host};
 
 use crate::driver::context::Context;
-use crate::process::sandbox;
+use crate::process;
 use crate::real;
 
 /// `CU_MEMHOSTALLOC_PORTABLE`: for all contexts.
@@ -53,7 +53,7 @@ impl Backups {
         wanted: Bytes,
     ) -> Result<Backup, Code> {
         // A filter of the program's may end it at a look into a file.
-        let may_look = !sandbox::has_begun();
+        let may_look = !process::has_sandboxed_itself();
         let available = may_look.then(host::available).flatten();
         self.take_of(available, context, size, wanted)
     }

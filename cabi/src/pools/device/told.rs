@@ -9,20 +9,12 @@ use vramalloc_core::{Bytes, Code, MemInfo};
 use super::{DevicePool, pools_on, shortage};
 use crate::driver::devices;
 
-/// Has what other streams used come back, where they are done with it.
-pub(crate) fn look_at_uses(pools: Vec<&DevicePool>) {
-    for pool in pools {
-        pool.lanes().are_uses_over();
-    }
-}
-
 impl DevicePool {
     /// Free and total memory of the device as the program should see them.
     pub(crate) fn mem_info(&self) -> Result<MemInfo, Code> {
         if self.device.quota.limit().is_some() {
             shortage::look_elsewhere(self.device());
         }
-        look_at_uses(pools_on(self.device()));
         let info = self.arena.mem_info()?;
         self.device.tells_free();
         Ok(self.with_idle_elsewhere(info))

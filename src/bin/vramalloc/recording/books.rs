@@ -89,11 +89,6 @@ const MOST_DEVICES: u32 = 1024;
 /// its own number.
 pub(super) type Where = (String, Option<u32>);
 
-/// All that is held was told anew.
-pub(super) fn ends_telling(entry: &Entry) -> bool {
-    matches!(entry.found, Found::Mark(Mark::Telling { begins: false }))
-}
-
 /// All that is held is being told, by one thread; another may do the same meanwhile.
 struct Telling {
     thread: u32,
@@ -110,6 +105,8 @@ pub(super) struct Books {
     pub(super) blocks: HashMap<(u32, u64), Held>,
     pub(super) segments: BTreeMap<(u32, u64), SegmentHeld>,
     telling: Option<Telling>,
+    /// All that is held was told anew, from the first to the last of it.
+    pub(super) is_told: bool,
     pub(super) entries: u64,
     pub(super) first_us: Option<u64>,
     pub(super) last_us: u64,
@@ -171,6 +168,7 @@ impl Books {
             self.telling.get_or_insert(Telling { thread, began });
         } else if let Some(telling) = self.telling.take_if(|telling| telling.thread == thread) {
             self.lose(|_, entry| entry < telling.began);
+            self.is_told = true;
         }
     }
 

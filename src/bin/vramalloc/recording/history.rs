@@ -17,7 +17,7 @@ use vramalloc_core::recording::{Entry, Found, Mark, RecordReader, Standing};
 use vramalloc_core::stats::{Action, StackId, size_class};
 use vramalloc_core::{Address, Bytes};
 
-use super::books::{Books, DEVICE, Held, Where, ends_telling};
+use super::books::{Books, DEVICE, Held, Where};
 use super::callers::Told;
 use super::layout;
 use super::summary::{self, Of};
@@ -154,7 +154,7 @@ fn survey<R: Read + Seek>(file: &mut R) -> Result<Survey, String> {
     };
     while let Some(entry) = reader.next_entry().map_err(|error| error.to_string())? {
         survey.books.enter(&entry);
-        if ends_telling(&entry) && !survey.begins_unknown && reader.begins_late() {
+        if survey.books.is_told && !survey.begins_unknown && reader.begins_late() {
             survey.begins_unknown = true;
             survey.books.forget_peaks();
         }
@@ -266,7 +266,7 @@ impl History {
             }
             // Much may be gone at once.
             Found::Mark(Mark::Ended | Mark::Telling { begins: false }) => {
-                self.is_known |= ends_telling(entry);
+                self.is_known |= self.books.is_told;
                 self.count_anew();
                 (0..self.places.len()).for_each(|place| self.keep_peak(place));
             }

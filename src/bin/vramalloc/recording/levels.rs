@@ -4,7 +4,7 @@ use std::io::{Read, Seek};
 
 use vramalloc_core::recording::{Entry, Found, Mark, RecordReader};
 
-use super::books::{Books, DEVICE, ends_telling};
+use super::books::{Books, DEVICE};
 use super::summary::Of;
 use crate::snapshot::steps::{DeviceSteps, Step, Steps, Thinned};
 
@@ -43,7 +43,7 @@ pub(super) fn steps<R: Read + Seek>(file: R) -> Result<Steps, String> {
     while let Some(entry) = reader.next_entry().map_err(|error| error.to_string())? {
         books.enter(&entry);
         // What a ring held from before its first event is known from here on.
-        if ends_telling(&entry) && reader.begins_late() && !is_known {
+        if books.is_told && reader.begins_late() && !is_known {
             is_known = true;
             for (device, told) in (0..).zip(&mut devices) {
                 told.steps = Thinned::new(MOST);

@@ -33,7 +33,7 @@ static AT_END: extern "C" fn() = ended;
 /// the first request, and handlers run in the opposite order. Where other threads may
 /// ask for memory up to the end, the last version is written now.
 extern "C" fn ends() {
-    if dump::may_write() {
+    if dump::may_write_last() {
         with_handlers_held(|| last_stack::run(end_early));
     }
 }
@@ -53,7 +53,7 @@ extern "C" fn end_early() {
 /// the last version, if it is not written.
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn ended() {
-    if dump::may_write() {
+    if dump::may_write_last() {
         with_handlers_held(|| last_stack::run(end));
     }
 }

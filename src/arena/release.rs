@@ -205,8 +205,9 @@ impl<D: Driver> Arena<D> {
     /// it: others hold that up. Where it is much, the next free gives some of it back, since a
     /// request waits for nothing that came after the frees before it.
     pub(super) fn note_held_up(&self) {
-        let has_others = !self.driver.is_alone() && !self.strategy.has_soft_limit();
-        if has_others && !self.held_up_too_much().is_zero() {
+        // Without a fence it is not known who holds it up.
+        let has_others = self.driver.may_fence() && !self.driver.is_alone();
+        if has_others && !self.strategy.has_soft_limit() && !self.held_up_too_much().is_zero() {
             self.is_held_up.store(true, Ordering::Relaxed);
         }
     }

@@ -65,19 +65,22 @@ fn writer_soon() -> Option<MutexGuard<'static, Writer>> {
     writer
 }
 
-/// Whether anything may be done at the end, or written in between. A program that has
-/// filtered its system calls may be ended by one that it does not make, so it is let be
-/// unless somebody has asked for statistics.
-pub(crate) fn may_write() -> bool {
+/// Whether anything may be done at the end. A program that has filtered its system calls
+/// may be ended by one that it does not make, so it is let be unless somebody has asked for
+/// statistics.
+pub(crate) fn may_write_last() -> bool {
+    process::started().is_some() && (!process::has_sandboxed_itself() || is_asked_for())
+}
+
+/// Whether somebody has said where the statistics go.
+fn is_asked_for() -> bool {
     let is_given = |loaded: &Loaded| {
         let mut echo = loaded.echo.iter();
         let is_given = echo.any(|option| option.key == "stats" && option.origin != "default");
         is_given && loaded.settings.stats != StatsTarget::Off
     };
-    process::started().is_some_and(|start| {
-        let is_asked_for = || !start.has_stats_by_run && process::options(is_given);
-        !start.is_sandboxed() || is_asked_for()
-    })
+    let is_by_run = process::started().is_some_and(|start| start.has_stats_by_run);
+    !is_by_run && process::options(is_given)
 }
 
 /// Writes the last version before the end, to a file that can be replaced by another
@@ -128,6 +131,7 @@ pub(crate) fn write_last(is_written: bool) {
 pub(crate) fn write_between() -> bool {
     // Nothing is there to be written, and a child would have the lock; or a file that is
     // opened may be the end of the process, as the end of the thread may.
+    let may_write = || !process::is_sandboxed() || is_asked_for();
     if !forking::is_used() || !may_write() {
         return true;
     }

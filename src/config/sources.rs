@@ -31,7 +31,7 @@ const LIMIT: &str = "limit";
 const DEVICE_LIMITS: &str = "device_limits";
 
 /// Our variables that are not options. The command reads the second and
-/// the third, and sets the last.
+/// the third, and sets the last two.
 const OTHERS: &[&str] = &[
     CONF,
     "VRAMALLOC_LIBRARY",

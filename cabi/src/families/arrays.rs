@@ -55,11 +55,13 @@ fn size_of(description: &ArrayDescription, is_mipmap: bool) -> Bytes {
     let levels = if is_mipmap { bytes / 3 } else { 0 };
     let size = Bytes::new(bytes.saturating_add(levels));
     let grains = size.round_up(GRAIN).unwrap_or(Bytes::MAX);
-    match PAGE.get() / grains.get() {
-        0 | 1 => size.round_up(PAGE).unwrap_or(Bytes::MAX),
+    match PAGE.get().checked_div(grains.get()) {
+        // The driver will say what is wrong.
+        None => Bytes::ZERO,
+        Some(0 | 1) => size.round_up(PAGE).unwrap_or(Bytes::MAX),
         // Whether an array may lie in two pages is not known: what its page has no room for
         // another of counts with it.
-        together => Bytes::new(PAGE.get() / together),
+        Some(together) => Bytes::new(PAGE.get() / together),
     }
 }
 
@@ -109,6 +111,7 @@ mod tests {
         assert_eq!(size([2048, 2048, 0], 0x91, 4), Bytes::mib(2));
         assert_eq!(size([10, 10, 0], 0x01, 1), GRAIN);
         assert_eq!(size([700 << 10, 0, 0], 0x01, 1), Bytes::mib(1));
+        assert_eq!(size([10, 10, 0], 0x01, 0), Bytes::ZERO);
         // Large ones share no page.
         assert_eq!(size([3 << 20, 0, 0], 0x01, 1), Bytes::mib(4));
         assert_eq!(size([(1 << 20) + 1, 0, 0], 0x01, 1), Bytes::mib(2));

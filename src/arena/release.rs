@@ -221,8 +221,8 @@ impl<D: Driver> Arena<D> {
         state.counters.limbo().saturating_sub(most)
     }
 
-    /// Gives so much back of what others hold up. The driver's own free does not wait for
-    /// them, and the program would have made one for each block.
+    /// Gives so much back of what others hold up, by the driver's own free: bare, the program
+    /// makes one for each block, and waits there for whom this waits.
     fn release_held_up(&self) {
         let excess = self.held_up_too_much();
         if excess.is_zero() || self.holds() {

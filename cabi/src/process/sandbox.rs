@@ -15,7 +15,7 @@ pub(crate) fn is_in_force() -> bool {
     are_more_than_given(own_filters())
 }
 
-/// The same, where it may be that a filter is in force that forbids to look.
+/// The same; no file is read where this thread has no filter.
 pub(crate) fn is_in_force_now() -> bool {
     any() && are_more_than_given(own_filters())
 }

@@ -261,12 +261,12 @@ const SHOWN: &[(&str, &str, &str)] = &[
     ),
     (
         "record_size",
-        "tests/preload/recording.rs",
+        "tests/preload/recording/bounded.rs",
         "a_recording_that_is_full_says_so_and_has_the_beginning",
     ),
     (
         "record_full",
-        "tests/preload/recording.rs",
+        "tests/preload/recording/bounded.rs",
         "a_ring_has_the_end_and_all_that_is_held",
     ),
     (
